@@ -28,20 +28,19 @@ def check_machine(system, machine, release):
     if system == "Darwin":
         return check_mac(machine, release)
     if system != "Linux":
-        return False, system + ": only Linux and macOS are supported; use one of these, or a virtual machine with Linux"
+        return False, system + ": only Linux and macOS are supported; a virtual machine with Linux will do"
     if machine not in ("x86_64", "aarch64"):
-        return False, "Linux on " + machine + ": MLX is built for x86_64 and aarch64; use such a machine, and a 64-bit Python"
+        return False, "Linux on " + machine + ": MLX needs x86_64 or aarch64, and a 64-bit Python"
     name, _, number = release.partition(" ")
-    if name != "glibc":
-        return False, "Linux with another C library than glibc (musl?): MLX needs glibc 2.35; use Debian 12, Ubuntu 22.04 or newer"
-    if numbers(number) < OLDEST_GLIBC:
-        return False, "Linux with " + release + ": MLX needs glibc 2.35; use Debian 12, Ubuntu 22.04 or newer"
+    if name != "glibc" or numbers(number) < OLDEST_GLIBC:
+        found = release or "a C library that is not glibc (musl?)"
+        return False, "Linux with " + found + ": MLX needs glibc 2.35; use Debian 12, Ubuntu 22.04 or newer"
     return True, "Linux on " + machine + ", " + release
 
 
 def check_mac(machine, release):
     if machine != "arm64":
-        return False, "macOS on " + machine + ": MLX needs Apple silicon; on such a Mac, use a Python built for arm64"
+        return False, "macOS on " + machine + ": MLX needs Apple silicon, and a Python built for arm64"
     if numbers(release) < (OLDEST_MACOS,):
         return False, "macOS " + release + ": MLX needs macOS 14; update in System Settings, General, Software Update"
     return True, "macOS " + release + " on arm64"
@@ -51,7 +50,8 @@ def check_disk(free_bytes, folder):
     said = "%.1f GB free in %s" % (free_bytes / 1e9, folder)
     if free_bytes >= NEEDED_DISK_BYTES:
         return True, said
-    return False, said + ": %d GB are needed; free some, or move the project to a larger disk" % (NEEDED_DISK_BYTES // 10**9)
+    needed = ": %d GB are needed; free some, or move the project to a larger disk" % (NEEDED_DISK_BYTES // 10**9)
+    return False, said + needed
 
 
 def numbers(version):
@@ -60,9 +60,16 @@ def numbers(version):
 
 def c_library():
     try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, ValueError, OSError):  # musl knows no such name
+        return os.confstr(2) or ""  # 2 is _CS_GNU_LIBC_VERSION; old Pythons do not know the name
+    except (AttributeError, ValueError, OSError):  # nor does musl know the number
         return ""
+
+
+def free_bytes(folder):
+    if hasattr(shutil, "disk_usage"):
+        return shutil.disk_usage(folder).free
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def main():
@@ -72,7 +79,7 @@ def main():
     lines = [
         check_python(sys.version_info[:3]),
         check_machine(system, platform.machine(), release),
-        check_disk(shutil.disk_usage(folder).free, folder),
+        check_disk(free_bytes(folder), folder),
     ]
     for good, said in lines:
         sys.stderr.write("%s  %s\n" % ("ok" if good else "no", said))
