@@ -1,0 +1,1 @@
+"""The pure core: no clock, randomness, files, sockets, threads or models. Time and ids are arguments."""

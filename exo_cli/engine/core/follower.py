@@ -1,0 +1,182 @@
+"""The follower's side: find a master, get a snapshot or a tail, follow, and hand reports in.
+
+What is published may be lost; an index, the head in every heartbeat and a tail on request are the whole protocol.
+Requests come back as `replied`; nothing here waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from exo_cli.engine.core.effects import Ask, Effects, Follow, Note, Now
+from exo_cli.engine.core.events import Record
+from exo_cli.engine.core.intents import Submission
+from exo_cli.engine.core.sequencer import Sequencer
+from exo_cli.engine.core.topology import NodeFacts
+from exo_cli.engine.core.wire import (
+    Answers,
+    BadLineError,
+    Batch,
+    Envelope,
+    GetSnapshot,
+    GetTail,
+    Heartbeat,
+    Hello,
+    Message,
+    Refusal,
+    Snapshot,
+    Submit,
+    Tail,
+    Welcome,
+    decode_line,
+)
+
+ASK_SECONDS = 5.0
+HELLO_SECONDS = 1.0
+HELLO_MAX_SECONDS = 10.0
+MASTER_SILENT_SECONDS = 3.0
+SUBMIT_AT_ONCE = 64
+
+
+@dataclass(slots=True)
+class Following:
+    """Where a follower stands. `phase`: seeking, joining (snapshot), catching (tail), following."""
+
+    seeds: tuple[str, ...]
+    phase: str = "seeking"
+    master: str = ""
+    master_address: str = ""
+    master_heard: float = float("-inf")
+    head: int = -1
+    peers: dict[str, str] = field(default_factory=dict[str, str])
+    refused: str = ""
+    tried: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Follower:
+    """See the module. `outbox` holds what the master has not answered yet, in order."""
+
+    def __init__(self, address: str, facts: NodeFacts, seeds: Sequence[str], next_index: int) -> None:
+        """Begin to seek at the seeds."""
+        self.address = address
+        self.facts = facts
+        self.link = Following(tuple(seeds))
+        self.sequencer = Sequencer(next_index)
+        self.outbox: list[Submission] = []
+        self._asked: dict[int, Message] = {}
+        self._last_ask = 0
+        self._next_hello = float("-inf")
+        self._hellos = 0
+        self._submitting = False
+        self._next_submit = float("-inf")
+
+    def tick(self, cluster_id: str, term: int, now: Now, effects: Effects) -> None:
+        """Ask for a master when there is none, and repeat what got no answer."""
+        silent = now.seconds - self.link.master_heard > MASTER_SILENT_SECONDS
+        if (self.link.phase == "seeking" or silent) and now.seconds >= self._next_hello:
+            self._hello(cluster_id, term, now, effects)
+        self.submit(now, effects)
+
+    def _hello(self, cluster_id: str, term: int, now: Now, effects: Effects) -> None:
+        candidates = [*self.link.seeds, *self.link.peers.values(), self.link.master_address]
+        places = [each for each in dict.fromkeys(candidates) if each and each != self.address]
+        if not places or any(isinstance(message, Hello) for message in self._asked.values()):
+            return
+        address = places[self._hellos % len(places)]
+        self._hellos += 1
+        wait = min(HELLO_MAX_SECONDS, HELLO_SECONDS * 2 ** min(8, self._hellos // max(1, 3 * len(places))))
+        self._next_hello = now.seconds + wait
+        hello = Hello(
+            address=self.address,
+            facts=self.facts,
+            cluster_id=cluster_id or None,
+            last_index=self.sequencer.next_index - 1,
+            last_term=term,
+        )
+        self._ask(address, hello, effects)
+
+    def _ask(self, address: str, message: Message, effects: Effects) -> None:
+        self._last_ask += 1
+        self._asked[self._last_ask] = message
+        effects.send.append(Ask(self._last_ask, address, message, ASK_SECONDS))
+
+    def replied(self, ask_id: int, envelope: Envelope | None, why: str, now: Now, effects: Effects) -> Message | None:
+        """An answer came (or none). Gives out what the replica itself must act on: a Welcome, Snapshot or Answers."""
+        asked = self._asked.pop(ask_id, None)
+        if isinstance(asked, Submit):
+            self._submitting = False
+        body = envelope.body if envelope else None
+        if isinstance(asked, Hello) and not isinstance(body, Welcome):
+            self._not_welcome(body, why)
+            effects.note.append(Note("hello failed", {"why": self.link.refused or why}))
+            return body
+        if body is None or isinstance(body, Refusal):
+            self._next_submit = now.seconds + 0.5
+            if asked is not None and self.link.phase in {"joining", "catching"}:
+                self.link.phase = "seeking"
+            return None
+        self.link.master_heard = now.seconds if not isinstance(body, Welcome) else self.link.master_heard
+        if isinstance(body, Tail):
+            self.link.head = max(self.link.head, body.head)
+            if body.snapshot_needed:
+                self.want_snapshot(effects)
+            elif self.link.phase == "catching" and not body.lines:
+                self.link.phase = "following"
+            return body
+        return body if isinstance(body, Welcome | Snapshot | Answers) else None
+
+    def _not_welcome(self, body: Message | None, why: str) -> None:
+        self.link.refused = body.reason if isinstance(body, Refusal) else ""
+        self.link.tried = dict.fromkeys(self.link.seeds, self.link.refused or why)
+
+    def welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:
+        """A master is known: hear its events and everybody's gossip."""
+        link = self.link
+        if link.master_address and link.master_address != welcome.master_address:
+            effects.send.append(Follow(link.master_address, "events", on=False))
+        effects.send.append(Follow(welcome.master_address, "events"))
+        for address in {welcome.master_address, *welcome.peers.values()} - {self.address}:
+            effects.send.append(Follow(address, "gossip"))
+        link.master, link.master_address, link.head = welcome.master, welcome.master_address, welcome.head
+        link.peers = {node_id: each for node_id, each in welcome.peers.items() if each != self.address}
+        link.refused, link.master_heard, self._hellos = "", now.seconds, 0
+        link.tried = {}
+
+    def want_snapshot(self, effects: Effects) -> None:
+        """This log cannot be continued: ask for the state itself."""
+        self.link.phase = "joining"
+        self._ask(self.link.master_address, GetSnapshot(), effects)
+
+    def want_tail(self, last_term: int, effects: Effects) -> None:
+        """Ask for what is missing, one request at a time."""
+        if any(isinstance(message, GetTail | GetSnapshot) for message in self._asked.values()):
+            return
+        if self.link.phase != "following":
+            self.link.phase = "catching"
+        message = GetTail(first_index=self.sequencer.next_index, previous_term=last_term)
+        self._ask(self.link.master_address, message, effects)
+
+    def heartbeat(self, beat: Heartbeat, last_term: int, now: Now, effects: Effects) -> None:
+        """The master lives; ask for what its head says is missing."""
+        self.link.master_heard, self.link.head = now.seconds, max(self.link.head, beat.head)
+        if self.link.phase in {"catching", "following"} and self.sequencer.missing(beat.head) is not None:
+            self.want_tail(last_term, effects)
+
+    def lines(self, message: Batch | Tail, effects: Effects) -> list[Record]:
+        """Records of a batch or a tail that now follow without a gap."""
+        records: list[Record] = []
+        for line in message.lines:
+            try:
+                record = decode_line(line.encode())
+            except BadLineError as error:
+                effects.note.append(Note("bad line from the master", {"why": str(error)}))
+                break
+            if isinstance(record, Record):
+                records.append(record)
+        return self.sequencer.offer(records)
+
+    def submit(self, now: Now, effects: Effects) -> None:
+        """Hand in what waits, in order, one request at a time."""
+        if self._submitting or not self.outbox or self.link.phase != "following" or now.seconds < self._next_submit:
+            return
+        self._submitting = True
+        self._ask(self.link.master_address, Submit(submissions=tuple(self.outbox[:SUBMIT_AT_ONCE])), effects)

@@ -1,0 +1,295 @@
+"""Mastery: deciding, answering, and looking after the cluster, for the node that is master; redirecting for others.
+
+Commands are decided on the tentative state (everything in the log, durable or not) and answered from the committed
+one. Each asker gets exactly one answer: committed, refused, or unknown when its deadline passed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from exo_cli.engine.core.decider import decide, unchanged
+from exo_cli.engine.core.effects import Answered, Asked, Effects, Follow, Note, Now, Publish, Submitted
+from exo_cli.engine.core.errors import ExitCode, Refused
+from exo_cli.engine.core.events import By, Record
+from exo_cli.engine.core.intents import (
+    DeleteInstance,
+    ForgetRunner,
+    PlaceInstance,
+    ReportSilence,
+    ReportTask,
+    Submission,
+)
+from exo_cli.engine.core.wire import (
+    Answer,
+    Answers,
+    Batch,
+    GetSnapshot,
+    GetTail,
+    Hello,
+    Refusal,
+    Snapshot,
+    Submit,
+    Tail,
+    Welcome,
+    encode_record,
+)
+
+if TYPE_CHECKING:
+    from exo_cli.engine.core.replica import Replica
+
+# How long a runner of an instance that is gone may take to report its shutdown before the master does it on its behalf.
+SETTLE_SECONDS = 30.0
+BATCH_BYTES = 512 << 10
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Somebody who waits for answers: a client of this node (one), or another node (all of a Submit)."""
+
+    reply_to: object
+    command_ids: tuple[str, ...]
+    deadline: float
+    is_peer: bool
+    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+
+
+class Mastery:
+    """See the module. It works on its replica's machines."""
+
+    def __init__(self, replica: "Replica") -> None:
+        """Nobody waits yet."""
+        self._replica = replica
+        self._waiting: list[_Waiting] = []
+        self._commits: dict[str, int] = {}
+        self._unsettled_since: dict[str, float] = {}
+
+    # Askers ------------------------------------------------------------------------------------------------------
+
+    def submitted(self, given: Submitted, now: Now, effects: Effects) -> None:
+        """A client of this node asks."""
+        submission = given.submission
+        deadline = now.seconds + given.timeout_seconds
+        self._waiting.append(_Waiting(given.reply_to, (submission.command_id,), deadline, is_peer=False))
+        if self._replica.is_master:
+            self.decide(submission, now, effects)
+        else:
+            self._replica.follower.outbox.append(submission)
+            self._replica.follower.submit(now, effects)
+
+    def decide(self, submission: Submission, now: Now, effects: Effects) -> None:
+        """Decide one command; its answer follows once its records are durable."""
+        replica, command_id = self._replica, submission.command_id
+        if command_id in self._commits:
+            return
+        if (outcome := replica.state.outcomes.get(command_id)) is not None:
+            self._answer(self._outcome(command_id, outcome.index, outcome.subject, outcome.changed), effects)
+            return
+        decision = decide(replica.tentative, submission.command, command_id)
+        if isinstance(decision, Refused):
+            effects.note.append(Note("refused", {"code": decision.code, "reason": decision.reason}))
+            self._answer(_refusal(command_id, decision), effects)
+        elif not decision:
+            self._answer(self._nothing(submission), effects)
+        else:
+            by = submission.by
+            if _is_remembered(submission):
+                by = by.model_copy(update={"command_id": command_id})
+            records = replica.propose(decision, by, now, effects)
+            self._commits[command_id] = records[-1].index
+
+    def _nothing(self, submission: Submission) -> Answer:
+        subject = None
+        if isinstance(submission.command, PlaceInstance):
+            instance = unchanged(self._replica.tentative, submission.command)
+            subject = instance.instance_id if instance else None
+        return self._outcome(submission.command_id, self._replica.state.index, subject, "unchanged")
+
+    def _outcome(self, command_id: str, index: int, subject: str | None, changed: str) -> Answer:
+        return Answer(command_id=command_id, status="committed", index=index, subject=subject, changed=changed)
+
+    def _answer(self, answer: Answer, effects: Effects) -> None:
+        self._replica.settled(answer.command_id)
+        for waiting in list(self._waiting):
+            if answer.command_id not in waiting.command_ids:
+                continue
+            waiting.answers[answer.command_id] = answer
+            if len(waiting.answers) == len(waiting.command_ids):
+                self._waiting.remove(waiting)
+                self._give(waiting, effects)
+
+    def _give(self, waiting: _Waiting, effects: Effects) -> None:
+        answers = tuple(waiting.answers[command_id] for command_id in waiting.command_ids)
+        if waiting.is_peer:
+            self._replica.reply(waiting.reply_to, Answers(answers=answers), effects)
+        else:
+            effects.answer.append(Answered(waiting.reply_to, answers[0]))
+
+    def answered(self, answers: Answers, effects: Effects) -> None:
+        """The master's answers to what this follower handed in."""
+        outbox = self._replica.follower.outbox
+        done = {answer.command_id for answer in answers.answers if answer.status != "unknown"}
+        self._replica.follower.outbox = [each for each in outbox if each.command_id not in done]
+        for answer in answers.answers:
+            if answer.status == "refused" and answer.refusal is not None:
+                effects.note.append(Note("refused", {"code": answer.refusal.code, "reason": answer.refusal.reason}))
+            if answer.status != "unknown":
+                self._answer(answer, effects)
+
+    def expire(self, now: Now, effects: Effects) -> None:
+        """Who waited past the deadline gets `unknown`: the command may still happen, asking again is harmless."""
+        for waiting in [each for each in self._waiting if now.seconds > each.deadline]:
+            self._waiting.remove(waiting)
+            for command_id in waiting.command_ids:
+                waiting.answers.setdefault(command_id, Answer(command_id=command_id, status="unknown"))
+            self._give(waiting, effects)
+
+    # Commit ------------------------------------------------------------------------------------------------------
+
+    def committed(self, records: Sequence[Record], effects: Effects) -> None:
+        """Records are durable: publish them, then answer."""
+        lines: list[str] = []
+        size = 0
+        for record in records:
+            lines.append(encode_record(record).decode().rstrip("\n"))
+            size += len(lines[-1])
+            if size > BATCH_BYTES:
+                effects.send.append(Publish("events", Batch(term=record.term, lines=tuple(lines))))
+                lines, size = [], 0
+        if lines:
+            effects.send.append(Publish("events", Batch(term=records[-1].term, lines=tuple(lines))))
+        head = self._replica.state.index
+        for command_id in [each for each, index in self._commits.items() if index <= head]:
+            index = self._commits.pop(command_id)
+            outcome = self._replica.state.outcomes.get(command_id)
+            subject, changed = (outcome.subject, outcome.changed) if outcome else (None, "changed")
+            self._answer(self._outcome(command_id, index, subject, changed), effects)
+
+    def failed(self, lost: Sequence[Record], error: str, effects: Effects) -> None:
+        """Records could not be written: what they were for is refused, and nothing happened."""
+        if not lost:
+            return
+        first = lost[0].index
+        for command_id in [each for each, index in self._commits.items() if index >= first]:
+            del self._commits[command_id]
+            refused = Refused("read_only", f"the log cannot be written: {error}", "df -h", ExitCode.FAILED)
+            self._answer(_refusal(command_id, refused), effects)
+
+    # Looking after -----------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now, effects: Effects) -> None:
+        """Report the silence of lost nodes, and the shutdown of runners that should have reported theirs."""
+        replica = self._replica
+        for node_id in replica.membership.silent(now.seconds):
+            replica.membership.forget(node_id)
+            if node_id in replica.tentative.nodes and node_id != replica.node_id:
+                self._on_behalf(ReportSilence(node_id=node_id), f"silent-{node_id}-{replica.state.index}", now, effects)
+        gone = [each for each in replica.state.runners if replica.state.instance_of_runner(each) is None]
+        self._unsettled_since = {each: self._unsettled_since.get(each, now.seconds) for each in gone}
+        for runner_id, since in self._unsettled_since.items():
+            if now.seconds - since > SETTLE_SECONDS:
+                command_id = f"settle-{runner_id}-{replica.state.index}"
+                self._on_behalf(ForgetRunner(runner_id=runner_id), command_id, now, effects)
+
+    def _on_behalf(self, command: ReportSilence | ForgetRunner, command_id: str, now: Now, effects: Effects) -> None:
+        by = By(node=self._replica.node_id)
+        self.decide(Submission(command_id=command_id, by=by, command=command), now, effects)
+
+    # Other nodes -------------------------------------------------------------------------------------------------
+
+    def asked(self, given: Asked, now: Now, effects: Effects) -> None:
+        """A request of another node."""
+        replica, body = self._replica, given.envelope.body
+        if isinstance(body, Hello):
+            replica.reply(given.reply_to, self._greet(given, body, now, effects), effects)
+        elif (refusal := self._not_for_us(given)) is not None:
+            effects.note.append(Note("refused", {"code": refusal.code, "reason": refusal.reason}))
+            replica.reply(given.reply_to, refusal, effects)
+        else:
+            self._serve(given, now, effects)
+
+    def _not_for_us(self, given: Asked) -> Refusal | None:
+        replica = self._replica
+        if given.envelope.cluster != replica.state.cluster_id:
+            return Refusal(code="other_cluster", reason=f"this node belongs to cluster {replica.state.cluster_id}")
+        if not replica.is_master:
+            master = replica.follower.link.master or "nobody"
+            return Refusal(code="not_master", reason=f"this node is not the master ({master} is)")
+        return None
+
+    def _serve(self, given: Asked, now: Now, effects: Effects) -> None:
+        replica, body = self._replica, given.envelope.body
+        match body:
+            case Submit():
+                ids = tuple(each.command_id for each in body.submissions)
+                self._waiting.append(_Waiting(given.reply_to, ids, now.seconds + 4.0, is_peer=True))
+                for submission in body.submissions:
+                    self.decide(submission, now, effects)
+            case GetSnapshot():
+                replica.reply(given.reply_to, self._snapshot(), effects)
+            case GetTail():
+                # The shell fills the lines in from the log: this names how far they may go.
+                replica.reply(given.reply_to, Tail(head=replica.state.index), effects)
+            case _:
+                refusal = Refusal(code="unexpected", reason=f"{body.type} is not a request")
+                replica.reply(given.reply_to, refusal, effects)
+
+    def _snapshot(self) -> Snapshot:
+        state = self._replica.state
+        return Snapshot(index=state.index, term=state.term, state=state.dump(), state_hash=state.hash())
+
+    def _greet(self, given: Asked, hello: Hello, now: Now, effects: Effects) -> Welcome | Refusal:
+        replica, source = self._replica, given.envelope.source
+        link = replica.follower.link
+        if fault := self._imposter(given, hello, now):
+            effects.note.append(Note("hello refused", {"why": fault.reason, "from": source}))
+            return fault
+        if not replica.is_master and (not link.master_address or link.phase == "seeking"):
+            seeks = {"seeks": True}
+            return Refusal(code="no_master", reason="this node knows no master yet", details=seeks)
+        effects.send.append(Follow(hello.address, "gossip"))
+        peers = {
+            node_id: node.facts.addresses[0]
+            for node_id, node in replica.state.nodes.items()
+            if node.facts.addresses and node_id != source
+        }
+        if replica.is_master:
+            replica.membership.hear(source, given.envelope.incarnation, hello.address, now.seconds)
+        return Welcome(
+            cluster_id=replica.state.cluster_id,
+            master=replica.node_id if replica.is_master else link.master,
+            master_address=replica.address if replica.is_master else link.master_address,
+            term=replica.consensus.term,
+            head=replica.state.index,
+            peers=peers,
+        )
+
+    def _imposter(self, given: Asked, hello: Hello, now: Now) -> Refusal | None:
+        """A copied folder: the same id twice, one of them alive at another address."""
+        replica, source = self._replica, given.envelope.source
+        hint = "give the copy a fresh EXO_HOME, or delete its node_id file"
+        if source == replica.node_id:
+            return Refusal(code="duplicate_id", reason=f"node id {source} is this node's own id", hint=hint)
+        known = replica.membership.heard.get(source)
+        alive = known is not None and not replica.membership.is_suspect(source, now.seconds)
+        if alive and known and known.address not in {"", hello.address}:
+            reason = f"node id {source} is in use at {known.address}"
+            return Refusal(code="duplicate_id", reason=reason, hint=hint)
+        return None
+
+
+def _is_remembered(submission: Submission) -> bool:
+    """Wishes of people and ends of tasks are remembered by their id: a repetition gets the same answer."""
+    command = submission.command
+    return isinstance(command, PlaceInstance | DeleteInstance) or (isinstance(command, ReportTask) and command.ends)
+
+
+def _refusal(command_id: str, refused: Refused) -> Answer:
+    refusal = Refusal(
+        code=refused.code,
+        reason=refused.reason[:2000],
+        hint=refused.hint,
+        exit_code=int(refused.exit_code),
+        details=refused.details,
+    )
+    return Answer(command_id=command_id, status="refused", refusal=refusal)

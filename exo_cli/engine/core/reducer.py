@@ -1,0 +1,190 @@
+"""The reducer: what each event does to the state. It is as plain as the log and judges nothing.
+
+It also folds logs whose events should never have happened, so that stale state shows honestly; refusing is the
+decider's job. `apply` changes the state it is given; `applied` is the pure form for laws and what-if folds.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from exo_cli.engine.core.events import (
+    By,
+    Event,
+    InstanceCreated,
+    InstanceDeleted,
+    NodeDownloadProgress,
+    NodeGatheredInfo,
+    NodeJoined,
+    NodeTimedOut,
+    Record,
+    RunnerStatusUpdated,
+    TaskCreated,
+    TaskDeleted,
+    TaskStatusUpdated,
+    TermStarted,
+    TopologyEdgeCreated,
+    TopologyEdgeDeleted,
+    VotersChanged,
+)
+from exo_cli.engine.core.runners import RunnerFailed, RunnerReady, RunnerShutdown
+from exo_cli.engine.core.state import OUTCOMES_KEPT, Failures, Node, Outcome, Runner, State
+
+STABLE_SECONDS = 60.0
+FAILURES_MAX = 5
+
+
+def apply(state: State, record: Record) -> None:
+    """Fold one record into the state, in place."""
+    state.index, state.term = record.index, record.term
+    fold_event(state, record.event, record.index, record.at)
+    _remember_outcome(state, record.by, record)
+
+
+def applied(state: State, record: Record) -> State:
+    """The state after one record; the given one stays as it was."""
+    twin = state.copy()
+    apply(twin, record)
+    return twin
+
+
+def fold_event(state: State, event: Event, index: int, at: datetime | None) -> None:
+    """What the event itself does (foreign logs have no terms, no authors and no times)."""
+    match event:
+        case RunnerStatusUpdated():
+            _runner_status_updated(state, event, index, at)
+        case InstanceCreated():
+            state.instances[event.instance.instance_id] = event.instance
+        case InstanceDeleted():
+            _instance_deleted(state, event, index)
+        case TaskCreated():
+            state.tasks[event.task_id] = event.task
+        case TaskStatusUpdated():
+            _task_status_updated(state, event)
+        case TaskDeleted():
+            state.tasks.pop(event.task_id, None)
+        case NodeDownloadProgress():
+            progress = event.download_progress
+            state.downloads.setdefault(progress.node_id, {})[progress.model_id] = progress
+        case NodeJoined():
+            state.nodes[event.node_id] = Node(facts=event.facts, incarnation=event.incarnation, since_index=index)
+        case NodeGatheredInfo():
+            known = state.nodes.get(event.node_id)
+            state.nodes[event.node_id] = (known or Node(facts=event.facts, since_index=index)).model_copy(
+                update={"facts": event.facts}
+            )
+        case NodeTimedOut():
+            _node_timed_out(state, event)
+        case TopologyEdgeCreated():
+            state.edges[_edge_key(event)] = event.edge
+        case TopologyEdgeDeleted():
+            state.edges.pop(_edge_key(event), None)
+        case TermStarted():
+            state.master, state.cluster_id = event.master, event.cluster_id
+        case VotersChanged():
+            state.voters = event.voters
+        case _:
+            assert_never(event)
+
+
+def _runner_status_updated(state: State, event: RunnerStatusUpdated, index: int, at: datetime | None) -> None:
+    status = event.runner_status
+    instance = state.instance_of_runner(event.runner_id)
+    if isinstance(status, RunnerShutdown):
+        # The one path by which a runner leaves the state, whoever reports it. Shutting a terminally failed runner
+        # down is how its instance gets another go.
+        state.runners.pop(event.runner_id, None)
+        if instance is not None and (failures := state.failures.get(instance.instance_id)) and failures.terminal:
+            del state.failures[instance.instance_id]
+        return
+    known = state.runners.get(event.runner_id)
+    if instance is not None and isinstance(status, RunnerFailed):
+        _raise_failures(state, instance.instance_id, event, index, at)
+    elif instance is not None and known is not None:
+        _clear_failures(state, instance.instance_id, known, at)
+    same = known is not None and type(known.status) is type(status) and known.attempt == event.attempt
+    state.runners[event.runner_id] = Runner(
+        status=status,
+        attempt=event.attempt,
+        since_index=known.since_index if same and known else index,
+        since=known.since if same and known else at,
+    )
+
+
+def _raise_failures(
+    state: State, instance_id: str, event: RunnerStatusUpdated, index: int, at: datetime | None
+) -> None:
+    status = event.runner_status
+    assert isinstance(status, RunnerFailed)
+    instance = state.instances[instance_id]
+    siblings = [state.runners.get(each) for each in instance.runner_ids if each != event.runner_id]
+    if any(each is not None and isinstance(each.status, RunnerFailed) for each in siblings):
+        return  # one fault, seen by two ranks, counts once
+    if (known := state.runners.get(event.runner_id)) is not None:
+        _clear_failures(state, instance_id, known, at)
+    earlier = state.failures.get(instance_id)
+    count = (earlier.count if earlier else 0) + 1
+    state.failures[instance_id] = Failures(
+        count=count,
+        last_index=index,
+        last_at=at,
+        last_error=status.error_message,
+        runner_id=event.runner_id,
+        phase=status.phase,
+        terminal=count >= FAILURES_MAX,
+    )
+
+
+def _clear_failures(state: State, instance_id: str, known: Runner, at: datetime | None) -> None:
+    """A Ready (or work) that held for a minute clears what went wrong before it."""
+    held = isinstance(known.status, RunnerReady) and known.since is not None and at is not None
+    if held and known.since and at and (at - known.since).total_seconds() >= STABLE_SECONDS:
+        state.failures.pop(instance_id, None)
+
+
+def _instance_deleted(state: State, event: InstanceDeleted, index: int) -> None:
+    state.instances.pop(event.instance_id, None)
+    state.failures.pop(event.instance_id, None)
+    state.past_instances[event.instance_id] = index
+    if len(state.past_instances) > OUTCOMES_KEPT:
+        del state.past_instances[next(iter(state.past_instances))]
+
+
+def _task_status_updated(state: State, event: TaskStatusUpdated) -> None:
+    task = state.tasks.get(event.task_id)
+    if task is None:
+        return
+    known = type(task).model_fields
+    told = {
+        name: value
+        for name in ("tokens", "seconds", "finish_reason", "error_message")
+        if name in known and (value := getattr(event, name)) is not None
+    }
+    state.tasks[event.task_id] = task.model_copy(update={"task_status": event.task_status, **told})
+
+
+def _node_timed_out(state: State, event: NodeTimedOut) -> None:
+    """Everything keyed by the node goes at once; its runners and instances end by events of their own."""
+    state.nodes.pop(event.node_id, None)
+    state.downloads.pop(event.node_id, None)
+    gone = [key for key, edge in state.edges.items() if event.node_id in (edge.source, edge.sink)]
+    for key in gone:
+        del state.edges[key]
+
+
+def _edge_key(event: TopologyEdgeCreated | TopologyEdgeDeleted) -> str:
+    return f"{event.edge.source} {event.edge.sink} {event.edge.address}"
+
+
+def _remember_outcome(state: State, by: By, record: Record) -> None:
+    if by.command_id is None:
+        return
+    event = record.event
+    subject = event.instance.instance_id if isinstance(event, InstanceCreated) else None
+    subject = event.instance_id if isinstance(event, InstanceDeleted) else subject
+    changed = {InstanceCreated: "created", InstanceDeleted: "deleted"}.get(type(event), "changed")
+    earlier = state.outcomes.pop(by.command_id, None)
+    if earlier is not None and earlier.subject is not None:
+        subject, changed = earlier.subject, earlier.changed
+    state.outcomes[by.command_id] = Outcome(index=record.index, subject=subject, changed=changed)
+    if len(state.outcomes) > OUTCOMES_KEPT:
+        del state.outcomes[next(iter(state.outcomes))]

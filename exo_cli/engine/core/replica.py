@@ -1,0 +1,361 @@
+"""The replica: the one door into the core. `step(input, now)` takes everything that a node hears and gives Effects.
+
+It holds the machines of a node together: consensus (the order), follower and sequencer (catching up), membership (who
+lives), tending (this machine's runners and chats), and the state. Effects are carried out in the order note, restart,
+append, send, act, answer: nobody hears of an event that is not in the log. Nothing of an append is applied, sent or
+answered before `Appended` comes back; the master decides on its tentative state and answers from the committed one.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from exo_cli.engine.core.consensus import Consensus
+from exo_cli.engine.core.effects import (
+    Appended,
+    AppendFailed,
+    Asked,
+    ChatAdmitted,
+    ChatCancelled,
+    ChatEnded,
+    DownloadChanged,
+    Effects,
+    FactsChanged,
+    Follow,
+    Heard,
+    Input,
+    Note,
+    Now,
+    Publish,
+    Replied,
+    Reply,
+    RunnerChanged,
+    Submitted,
+    Tick,
+)
+from exo_cli.engine.core.events import By, Event, Record, TermStarted, VotersChanged
+from exo_cli.engine.core.follower import Follower
+from exo_cli.engine.core.ids import derived
+from exo_cli.engine.core.intents import Command, ReportDownload, ReportNode, ReportRunner, Submission
+from exo_cli.engine.core.mastery import Mastery
+from exo_cli.engine.core.membership import PULSE_SECONDS, Membership
+from exo_cli.engine.core.reducer import apply
+from exo_cli.engine.core.state import State, load
+from exo_cli.engine.core.tending import Tending
+from exo_cli.engine.core.topology import NodeFacts
+from exo_cli.engine.core.wire import (
+    Answers,
+    Batch,
+    Envelope,
+    Header,
+    Heartbeat,
+    Message,
+    Pulse,
+    Refusal,
+    Snapshot,
+    Tail,
+    Welcome,
+)
+
+
+class Replica:
+    """One node's part of the cluster, without any IO. Construct it from what the log holds, then feed it."""
+
+    def __init__(
+        self,
+        node_id: str,
+        incarnation: int,
+        address: str,
+        facts: NodeFacts,
+        state: State,
+        version: str,
+        seeds: Sequence[str] = (),
+    ) -> None:
+        """`incarnation` grows with every start of this node; `seeds` are addresses of nodes that may know a master."""
+        self.node_id, self.incarnation, self.version = node_id, incarnation, version
+        self.address, self.facts = address, facts
+        self.state = state
+        self.tentative = state.copy()
+        self.consensus = Consensus(node_id, state.term, state.index)
+        self.membership = Membership()
+        known = [node.facts.addresses[0] for node in state.nodes.values() if node.facts.addresses]
+        self.follower = Follower(address, facts, [*seeds, *known], state.index + 1)
+        self._is_sent = bool(seeds)
+        self.tending = Tending(node_id)
+        self.mastery = Mastery(self)
+        self.open_streams = 0
+        self._reports = 0
+        self._next_pulse = float("-inf")
+        self._own: dict[str, ReportRunner | ReportDownload] = {}
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this node orders events."""
+        return self.consensus.is_master
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the log knows this incarnation of the node; before that it plans nothing."""
+        known = self.state.nodes.get(self.node_id)
+        return known is not None and known.incarnation == self.incarnation
+
+    def start(self, now: Now) -> Effects:
+        """The first step: the master of the log it has begins a term, and so does a new node that nobody sent
+        elsewhere; the others seek a master. A node that was master of itself alone goes where its seeds send it.
+        """
+        effects = Effects()
+        was_master = self.state.master == self.node_id
+        if (was_master and len(self.state.nodes) > 1) or (
+            not self._is_sent and self.state.master in {"", self.node_id}
+        ):
+            self._take_over(now, effects)
+        return effects
+
+    def _take_over(self, now: Now, effects: Effects) -> None:
+        self.consensus.take_over()
+        cluster_id = self.state.cluster_id or derived("c", self.node_id, str(self.incarnation), now.at.isoformat())
+        by = By(node=self.node_id)
+        self.propose([TermStarted(master=self.node_id, cluster_id=cluster_id)], by, now, effects)
+        if self.tentative.voters != (self.node_id,):
+            self.propose([VotersChanged(voters=(self.node_id,))], by, now, effects)
+        others = {node_id: node for node_id, node in self.state.nodes.items() if node_id != self.node_id}
+        self.membership.expect(set(others), now.seconds)
+        effects.send += [Follow(node.facts.addresses[0], "gossip") for node in others.values() if node.facts.addresses]
+        self._report(self._myself(), now, effects)
+
+    def _myself(self) -> ReportNode:
+        return ReportNode(node_id=self.node_id, incarnation=self.incarnation, facts=self.facts)
+
+    def step(self, given: Input, now: Now) -> Effects:
+        """Everything that happens to a node goes through here. See the module for the order of the effects."""
+        effects = Effects()
+        match given:
+            case Tick():
+                self._tick(now, effects)
+            case Appended():
+                self._committed(self.consensus.appended(given.upto), now, effects)
+            case AppendFailed():
+                self._append_failed(given.error, effects)
+            case Submitted():
+                self.mastery.submitted(given, now, effects)
+            case Heard():
+                self._heard(given.envelope, now, effects)
+            case Asked():
+                self.mastery.asked(given, now, effects)
+            case Replied():
+                self._replied(given, now, effects)
+            case RunnerChanged():
+                reports = self.tending.runner_changed(given.runner_id, given.attempt, given.status, now.seconds)
+                self._report_all(reports, now, effects)
+            case DownloadChanged():
+                self._report_all(self.tending.download_changed(given.progress, now.seconds), now, effects)
+            case FactsChanged():
+                self.facts = self.follower.facts = given.facts
+                if self.is_member:
+                    self._report(self._myself(), now, effects)
+            case ChatAdmitted():
+                self.tending.admit(given.task, given.is_mine, now.seconds)
+            case ChatCancelled():
+                effects.act += self.tending.cancel(given.task_id)
+            case ChatEnded():
+                self._report_all(self.tending.end(given.task), now, effects)
+            case _:
+                assert_never(given)
+        self._act(now, effects)
+        return effects
+
+    def _act(self, now: Now, effects: Effects) -> None:
+        effects.act += self.tending.stranded(self.state)
+        if self.is_member:
+            effects.act += self.tending.actions(self.state, now.seconds)
+
+    # Time --------------------------------------------------------------------------------------------------------
+
+    def _tick(self, now: Now, effects: Effects) -> None:
+        self._report_all(self.tending.tick(now.seconds), now, effects)
+        if self.is_master:
+            self.mastery.tick(now, effects)
+        else:
+            self.follower.tick(self.state.cluster_id, self.state.term, now, effects)
+        self.mastery.expire(now, effects)
+        if now.seconds >= self._next_pulse:
+            self._next_pulse = now.seconds + PULSE_SECONDS
+            self._pulse(effects)
+
+    def _pulse(self, effects: Effects) -> None:
+        if self.is_master:
+            beat = Heartbeat(term=self.consensus.term, master=self.node_id, head=self.state.index)
+            effects.send.append(Publish("events", beat))
+        pulse = Pulse(
+            address=self.address,
+            term=self.state.term,
+            head=self.state.index,
+            memory_available_bytes=self.facts.memory_available_bytes,
+            open_streams=self.open_streams,
+        )
+        effects.send.append(Publish("gossip", pulse))
+
+    # Reports of this node ----------------------------------------------------------------------------------------
+
+    def _report_all(self, commands: Iterable[Command], now: Now, effects: Effects) -> None:
+        for command in commands:
+            self._report(command, now, effects)
+
+    def _report(self, command: Command, now: Now, effects: Effects) -> None:
+        self._reports += 1
+        command_id = f"r-{self.node_id}-{self.incarnation}-{self._reports}"
+        if isinstance(command, ReportRunner | ReportDownload):
+            self._own[command_id] = command
+        submission = Submission(command_id=command_id, by=By(node=self.node_id), command=command)
+        if self.is_master:
+            self.mastery.decide(submission, now, effects)
+        else:
+            self.follower.outbox.append(submission)
+            self.follower.submit(now, effects)
+
+    def settled(self, command_id: str) -> None:
+        """A report of this node was answered."""
+        if (report := self._own.pop(command_id, None)) is not None:
+            self.tending.settled(report)
+
+    # Order -------------------------------------------------------------------------------------------------------
+
+    def propose(self, events: Iterable[Event], by: By, now: Now, effects: Effects) -> list[Record]:
+        """Give events their places in the log; they count once they are durable."""
+        records = self.consensus.propose(events, by, now.at)
+        for record in records:
+            apply(self.tentative, record)
+        effects.append += records
+        return records
+
+    def _committed(self, records: list[Record], now: Now, effects: Effects) -> None:
+        for record in records:
+            apply(self.state, record)
+        if self.is_master:
+            self.mastery.committed(records, effects)
+        else:
+            self._followed(now, effects)
+
+    def _followed(self, now: Now, effects: Effects) -> None:
+        """Records of the master are in this node's log: go on, or join when the head is reached."""
+        link, last = self.follower.link, self.state
+        if link.phase == "catching":
+            if last.index < link.head:
+                self.follower.want_tail(last.term, effects)
+            else:
+                link.phase = "following"
+        self._join_if_due(now, effects)
+
+    def _join_if_due(self, now: Now, effects: Effects) -> None:
+        waiting = any(isinstance(each.command, ReportNode) for each in self.follower.outbox)
+        if self.follower.link.phase == "following" and not self.is_member and not waiting:
+            self._report(self._myself(), now, effects)
+
+    def _append_failed(self, error: str, effects: Effects) -> None:
+        lost = self.consensus.drop_tail()
+        if self.is_master:
+            self.tentative = self.state.copy()
+            self.mastery.failed(lost, error, effects)
+        else:
+            self.follower.sequencer.reset(self.consensus.last_index + 1)
+            if self.follower.link.phase != "seeking":
+                self.follower.link.phase = "catching"
+        effects.note.append(Note("append failed", {"error": error, "records": len(lost)}))
+
+    # Peers -------------------------------------------------------------------------------------------------------
+
+    def _heard(self, envelope: Envelope, now: Now, effects: Effects) -> None:
+        body = envelope.body
+        if envelope.cluster != self.state.cluster_id or envelope.source == self.node_id:
+            effects.note.append(Note("dropped", {"why": "other cluster" if envelope.cluster else "no cluster"}))
+            return
+        if isinstance(body, Pulse):
+            sign = self.membership.hear(envelope.source, envelope.incarnation, body.address, now.seconds)
+            if sign is not None:
+                sign.memory_available_bytes, sign.open_streams = body.memory_available_bytes, body.open_streams
+        elif not self.is_master and isinstance(body, Heartbeat) and body.term >= self.consensus.term:
+            self.follower.heartbeat(body, self.state.term, now, effects)
+            self._join_if_due(now, effects)
+        elif not self.is_master and isinstance(body, Batch) and body.term >= self.consensus.term:
+            self.follower.link.master_heard = now.seconds
+            self._take(self.follower.lines(body, effects), effects)
+
+    def _take(self, records: list[Record], effects: Effects) -> None:
+        if records:
+            self.consensus.accept(records)
+            effects.append += records
+
+    def _replied(self, given: Replied, now: Now, effects: Effects) -> None:
+        body = self.follower.replied(given.ask_id, given.envelope, given.why, now, effects)
+        match body:
+            case Welcome():
+                self._welcomed(body, now, effects)
+            case Refusal() if body.code == "no_master":
+                self._settle_who_begins(given, body, now, effects)
+            case Snapshot():
+                self._install(body, effects)
+            case Tail():
+                self._take(self.follower.lines(body, effects), effects)
+                self._join_if_due(now, effects)
+            case Answers():
+                self.mastery.answered(body, effects)
+                self.follower.submit(now, effects)
+            case _:
+                pass
+
+    def _settle_who_begins(self, given: Replied, refusal: Refusal, now: Now, effects: Effects) -> None:
+        """Two nodes that only know each other: neither has a master, so the one with the smaller id begins."""
+        other = given.envelope.source if given.envelope else ""
+        if not self.is_master and other and self.node_id < other and refusal.details.get("seeks") is True:
+            self._take_over(now, effects)
+
+    def _welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:
+        if self.is_master:
+            return
+        if welcome.master == self.node_id:
+            self._take_over(now, effects)
+            return
+        self.follower.welcomed(welcome, now, effects)
+        same = welcome.cluster_id == self.state.cluster_id and self.state.index <= welcome.head
+        if same:
+            self.follower.link.phase = "catching"
+            self.follower.want_tail(self.state.term, effects)
+        else:
+            self.follower.want_snapshot(effects)
+
+    def _install(self, snapshot: Snapshot, effects: Effects) -> None:
+        state = load(snapshot.state)
+        if state.hash() != snapshot.state_hash:
+            effects.note.append(Note("snapshot refused", {"why": "its state does not have the hash it names"}))
+            self.follower.link.phase = "seeking"
+            return
+        self.state, self.tentative = state, state.copy()
+        self.consensus.adopt(snapshot.term, snapshot.index)
+        self.follower.sequencer.reset(snapshot.index + 1)
+        effects.restart = self.header()
+        self.follower.want_tail(snapshot.term, effects)
+
+    def header(self) -> Header:
+        """The head of a log that begins at the committed state."""
+        return Header(
+            version=self.version,
+            cluster_id=self.state.cluster_id or "c-none",
+            node_id=self.node_id,
+            base_index=self.state.index,
+            base_term=self.state.term,
+            state_hash=self.state.hash(),
+            state=self.state.dump(),
+        )
+
+    def envelope(self, body: Message) -> Envelope:
+        """A message of this node."""
+        return Envelope(
+            cluster=self.state.cluster_id,
+            source=self.node_id,
+            incarnation=self.incarnation,
+            version=self.version,
+            body=body,
+        )
+
+    def reply(self, reply_to: object, message: Message, effects: Effects) -> None:
+        """Answer another node."""
+        effects.send.append(Reply(reply_to, message))

@@ -1,0 +1,1 @@
+"""Runners: the child process that holds a shard, and its supervisor in the node."""
