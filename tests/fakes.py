@@ -1,4 +1,4 @@
-"""Stand-ins for the ports, in process, without a wait of their own; each passes the contract suite of the real thing."""
+"""Stand-ins for the ports, in process, without waits of their own; each passes the contract suite of the real thing."""
 
 import itertools
 from collections import deque
