@@ -1,0 +1,99 @@
+"""The group of ranks over mlx's ring, and what one rank says to the next over it.
+
+It knows frames of a task: a header (what to do, how many positions, whether the result is wanted, in which numbers the
+sender computed) and then the hidden states. mlx does not check that a receiver expects what a sender sends: one kind
+of number is on the wire, float32, and the header says what it was before, so that nothing is lost or misread.
+
+A rank that waits here spins on a core. So nobody waits here for work: only during a task.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import mlx.core as mx
+
+from exo_cli.engine.inference import EngineError
+
+_WIRE = mx.float32
+_KINDS = (mx.float32, mx.float16, mx.bfloat16)
+
+
+class Op(IntEnum):
+    """What a header announces: positions to compute, the end of the task, or that a rank before cannot go on."""
+
+    STEP = 1
+    END = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`positions` hidden states follow a STEP; `detail` is their kind of number, of a FAILED the rank at fault."""
+
+    op: Op
+    positions: int = 0
+    wanted: bool = False
+    detail: int = 0
+
+
+class Ring:
+    """This rank's place between the one before it and the one after it."""
+
+    def __init__(self, addresses: Sequence[str], rank: int) -> None:
+        """Join; returns when all ranks have.
+
+        Raises:
+            EngineError: the ring does not come about.
+        """
+        self.rank, self.size = rank, len(addresses)
+        self._group = _join(addresses, rank)
+        self._next, self._previous = (rank + 1) % self.size, (rank - 1) % self.size
+
+    def send(self, header: Header, hidden: mx.array | None = None) -> None:
+        """Say something to the next rank; returns when it is on its way. `hidden` [1, L, D] goes with a STEP."""
+        words = mx.array([header.op, header.positions, header.wanted, header.detail], mx.int32)
+        if hidden is None:
+            mx.eval(mx.distributed.send(words, self._next, group=self._group))
+            return
+        # Computed before anything is said: a rank that fails here can still say so.
+        wide = hidden.astype(_WIRE)
+        mx.eval(wide)
+        words = mx.array([header.op, header.positions, header.wanted, _KINDS.index(hidden.dtype)], mx.int32)
+        mx.async_eval(mx.distributed.send(words, self._next, group=self._group))
+        mx.eval(mx.distributed.send(wide, self._next, group=self._group))
+
+    def receive(self) -> Header:
+        """What the rank before says; waits for it."""
+        words = mx.distributed.recv((4,), mx.int32, self._previous, group=self._group)
+        op, positions, wanted, detail = words.tolist()
+        return Header(Op(op), positions, bool(wanted), detail)
+
+    def receive_hidden(self, header: Header, hidden_size: int, positions: int | None = None) -> mx.array:
+        """The hidden states [1, L, D] that a STEP announced, in the numbers in which they were computed."""
+        shape = (1, header.positions if positions is None else positions, hidden_size)
+        wide = mx.distributed.recv(shape, _WIRE, self._previous, group=self._group)
+        mx.eval(wide)
+        return wide.astype(_KINDS[header.detail])
+
+
+def _join(addresses: Sequence[str], rank: int) -> mx.distributed.Group:
+    descriptor, name = tempfile.mkstemp(prefix="exo-ring-", suffix=".json")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump([[address] for address in addresses], file)
+        os.environ["MLX_HOSTFILE"], os.environ["MLX_RANK"] = name, str(rank)
+        group = mx.distributed.init(backend="ring", strict=True)
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(f"rank {rank} cannot join the ring {', '.join(addresses)}: {error}", "no_ring") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+        for variable in ("MLX_HOSTFILE", "MLX_RANK"):
+            os.environ.pop(variable, None)
+    if (group.rank(), group.size()) != (rank, len(addresses)):
+        raise EngineError(f"mlx says rank {group.rank()} of {group.size()}, not {rank} of {len(addresses)}", "no_ring")
+    return group
