@@ -1,0 +1,24 @@
+"""Entry point. Imports nothing beyond sys until it knows what is asked: it is on the completion path."""
+
+import sys
+
+
+def main() -> int:
+    """Answer `--version` and `__complete` at once; everything else is the app's."""
+    argv = sys.argv[1:]
+    if argv[:1] == ["__complete"]:
+        from exo_cli.complete import run
+
+        return run(argv[1:])
+    if argv == ["--version"]:
+        from exo_cli import __version__
+
+        sys.stdout.write(f"exo {__version__}\n")
+        return 0
+    from exo_cli.app import main as app
+
+    return app(argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

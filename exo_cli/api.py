@@ -1,0 +1,261 @@
+"""The stable surface for commands, ours and those of other packages: everything else may change between versions.
+
+A command gets a `Host`: the terminal, the options that every command shares, a client for the node, and the ways to
+show an answer. A plugin is a `typer.Typer` or a callable `(argv, host) -> int` in the entry-point group
+`exo.commands.v1`; it raises the errors named here, and they end as every command's do.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from exo_cli import views
+from exo_cli.console import MACHINE, Console, Format, visible
+from exo_cli.engine.client import Client
+from exo_cli.engine.client.endpoint import Answering, Endpoint, Message, local_endpoint
+from exo_cli.engine.core.errors import (
+    AuthError,
+    BadDataError,
+    BadStateError,
+    ConflictError,
+    ExitCode,
+    ExoError,
+    FailedError,
+    InfeasibleError,
+    InternalError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+    WaitTimeoutError,
+)
+from exo_cli.engine.paths import Paths, find_paths
+
+__all__ = [
+    "AuthError", "BadDataError", "BadStateError", "Client", "ConflictError", "Console", "Endpoint", "EndpointOption",
+    "ExitCode", "ExoError", "FailedError", "Format", "HeadersOption", "Host", "InfeasibleError", "InternalError",
+    "NotFoundError", "OutputOption", "Paths", "UnavailableError", "UsageError", "WaitTimeoutError",
+]  # fmt: skip
+
+API_VERSION = 1
+# Which failure a command with several targets ends with: the first of these that occurred.
+PRECEDENCE = (70, 5, 4, 7, 9, 11, 6, 3, 1)
+
+
+class Host:
+    """What a command runs in. `plugins` lists what other packages offer; the app fills it in."""
+
+    def __init__(self, console: Console) -> None:
+        """Start with nothing chosen: formats and colour by the streams, this home's own node."""
+        self.console = console
+        self.output: Format | None = None
+        self.headers = True
+        self.chosen: Endpoint | None = None
+        self.machine = False
+        self.interrupted = "interrupted"
+        self.plugins: Callable[[], Sequence[Any]] = tuple
+
+    @staticmethod
+    def of(ctx: typer.Context) -> "Host":
+        """The host of a running command."""
+        host = ctx.find_object(Host)
+        assert host is not None, "commands run under the app, which puts a Host into the context"
+        return host
+
+    @property
+    def config(self) -> Paths:
+        """The folders of this environment."""
+        return find_paths()
+
+    @property
+    def format(self) -> Format:
+        """How an answer is to be written."""
+        return self.output or (Format.TABLE if self.console.on_terminal else Format.PLAIN)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The node that was chosen, else the one of this home."""
+        return self.chosen or local_endpoint()
+
+    def connect(self) -> Client:
+        """A connection to the node; the caller closes it."""
+        return Client(self.endpoint)
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def show_list(self, kind: views.Kind, reply: Message, nothing: str = "") -> None:
+        """A list in the chosen format; `nothing` is said on a terminal when it is empty."""
+        items: list[Message] = reply.get("items") or []
+        match self.format:
+            case Format.JSON:
+                self.console.document(views.list_document(kind, reply.get("revision"), items))
+            case Format.JSONL:
+                self.lines(items)
+            case Format.NAME:
+                for item in items:
+                    self.console.data(visible(views.line_name(kind, item)))
+            case shape:
+                if items or not (nothing and self.console.on_terminal):
+                    self.console.table(
+                        views.table(kind, items, wide=shape is Format.WIDE),
+                        headers=self.headers,
+                        plain=shape is Format.PLAIN,
+                    )
+                else:
+                    self.console.say(nothing)
+
+    def show_item(self, kind: views.Kind, reply: Message) -> None:
+        """A single thing in the chosen format; tables give a row to each of its fields."""
+        item: Message = reply.get("item") or {}
+        match self.format:
+            case Format.JSON:
+                self.console.document(views.item_document(kind.document, reply.get("revision"), item))
+            case Format.JSONL:
+                self.lines([item])
+            case Format.NAME:
+                self.console.data(visible(views.line_name(kind, item)))
+            case shape:
+                self.console.table(views.fields(item), headers=False, plain=shape is Format.PLAIN)
+
+    def lines(self, items: Iterable[object]) -> None:
+        """One JSON value a line."""
+        for item in items:
+            self.console.json_line(item)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait_instance(self, client: Client, instance_id: str, goal: str, timeout_seconds: float) -> Message:
+        """Wait until an instance is `ready` or `deleted`, with its progress on stderr; the item as it is then."""
+        waiting = client.stream("wait", instance_id=instance_id, timeout_seconds=timeout_seconds, **{"for": goal})
+        return self.follow(waiting).get("item") or {}
+
+    def follow(self, waiting: Answering) -> Message:
+        """Show the progress events of something that is waited for; its result."""
+        try:
+            while True:
+                event = next(waiting)
+                if event.get("type") == "progress":
+                    self.console.progress(views.progress_line(event.get("item") or {}))
+        except StopIteration as end:
+            result: Message = end.value
+            return result
+        finally:
+            waiting.close()
+            self.console.end_progress()
+
+    def fail_all(self, errors: Sequence[ExoError]) -> NoReturn:
+        """Name every failure of a command with several targets, and end with the most telling one's code."""
+        for error in errors:
+            self.console.error(error, machine=self.machine)
+        codes = {int(error.exit_code) for error in errors}
+        raise typer.Exit(next((code for code in PRECEDENCE if code in codes), 1))
+
+
+class NodeProcess:
+    """A node started in the background, as a new session, so that it outlives this command and its terminal."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        """Start `exo node start ARGUMENTS` with its output in `log` (the one before is kept beside it)."""
+        self.log = log
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(log.with_name(log.name + ".1"))
+        log.touch(mode=0o600)
+        with log.open("wb") as output:
+            # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def wait_answers(self, endpoint: Endpoint, timeout_seconds: float, *, own: bool) -> Client:
+        """A connection as soon as the node answers; `own` means this very process, not one that was quicker.
+
+        Raises:
+            FailedError: it ended first, with the last lines that it printed, or it never answered.
+        """
+        end = time.monotonic() + timeout_seconds
+        while True:
+            ended = self._process.poll()
+            try:
+                client = Client(endpoint)
+                if not own or client.hello.get("pid") == self.pid:
+                    return client
+                client.close()
+            except UnavailableError as error:
+                if error.details["reason"] not in {"absent", "lost"}:
+                    raise
+            if ended is not None:
+                raise self._failed(f"the node ended with exit code {ended}", ended)
+            if time.monotonic() > end:
+                self._process.terminate()
+                raise self._failed(f"the node did not answer within {timeout_seconds:.0f} s", 1)
+            time.sleep(0.02)
+
+    def _failed(self, what: str, code: int) -> FailedError:
+        try:
+            last = self.log.read_text(errors="replace").splitlines()[-10:]
+        except OSError:
+            last = []
+        exit_code = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
+        return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
+
+
+# -- options that several commands share; each works before and after the command's name --------------------------------
+
+
+def _set_output(ctx: typer.Context, value: Format | None) -> None:
+    if value is not None:
+        Host.of(ctx).output = value
+        Host.of(ctx).machine = value in MACHINE
+
+
+def _set_endpoint(ctx: typer.Context, value: str | None) -> None:
+    if value is None:
+        return
+    source = ctx.get_parameter_source("endpoint")
+    named = "EXO_ENDPOINT" if source is not None and source.name == "ENVIRONMENT" else "--endpoint"
+    address = f"unix:{value}" if value.startswith("/") else value
+    host, _, port = address.rpartition(":")
+    if not address.startswith("unix:/") and not (host and port.isdecimal() and int(port) < 65536):
+        raise UsageError(f"{value!a} (from {named}) is neither HOST:PORT nor unix:/PATH", "exo node show")
+    Host.of(ctx).chosen = Endpoint(address, named)
+
+
+def _set_headers(ctx: typer.Context, value: bool) -> None:
+    if not value:
+        Host.of(ctx).headers = False
+
+
+OutputOption = Annotated[
+    Format | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Format of the answer.",
+        show_default="table on a terminal, else plain",
+        callback=_set_output,
+    ),
+]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="ADDRESS",
+        envvar="EXO_ENDPOINT",
+        help="The node to talk to: HOST:PORT or unix:/PATH.",
+        show_default="this machine's",
+        callback=_set_endpoint,
+    ),
+]
+HeadersOption = Annotated[
+    bool, typer.Option("--headers/--no-headers", help="Whether tables have a header.", callback=_set_headers)
+]

@@ -1,0 +1,281 @@
+"""The root command: finds the command without importing the others, and turns every end into one exit.
+
+An error becomes `error:` and `hint:` lines (one line of JSON for machines) and its exit code; Ctrl-C and a reader that
+went away end the process by the signal itself, so that a shell's loop stops too; a bug leaves a file, not a traceback.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from exo_cli import __version__
+from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
+from exo_cli.commands import TABLE
+from exo_cli.console import Console
+from exo_cli.engine.core.errors import ExoError, InternalError, UsageError
+from exo_cli.engine.paths import find_paths
+
+BUILTIN = {row.name: row for row in TABLE}
+# typer's own complaints: the class is private where it stands, public as an ancestor of one that is exported.
+Complaint: Any = typer.BadParameter.mro()[2]
+ColorWord = Literal["auto", "always", "never"]
+
+
+def _set_color(ctx: typer.Context, value: ColorWord | None) -> None:
+    if value is not None:
+        Host.of(ctx).console.color = value
+
+
+ColorOption = Annotated[
+    ColorWord | None, typer.Option("--color", help="Whether to use colour.", show_default="auto", callback=_set_color)
+]
+
+
+def _common(color: ColorOption = None) -> None:
+    """Carry the options that every command has; each works by its callback."""
+
+
+def load(name: str) -> TyperCommand | TyperGroup:
+    """A built-in command, imported now, with the common options on each of its leaves."""
+    module, _, attribute = BUILTIN[name].target.partition(":")
+    command = typer.main.get_command(getattr(importlib.import_module(module), attribute))
+    command.name = name
+    _add_common(command)
+    return command
+
+
+def _add_common(command: Any) -> None:
+    common = typer.Typer(rich_markup_mode=None, add_completion=False)
+    common.command()(_common)
+    parameters = typer.main.get_command(common).params
+    for parameter in parameters:
+        parameter.expose_value = False
+
+    def visit(each: Any) -> None:
+        each.params.extend(parameters)
+        for child in getattr(each, "commands", {}).values():
+            visit(child)
+
+    visit(command)
+
+
+class Stub(TyperCommand):
+    """Stands in help for a command that is not imported: its name and one line."""
+
+
+class LazyGroup(TyperGroup):
+    """The root: the table and the plugins by name; only the one that runs is imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Built-in commands in the order of the table, then those of plugins."""
+        return [*BUILTIN, *(found.name for found in _host(ctx).plugins() if found.name not in BUILTIN)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A stub for help."""
+        if cmd_name in BUILTIN:
+            return Stub(cmd_name, help=BUILTIN[cmd_name].summary, rich_markup_mode=None)
+        for found in _host(ctx).plugins():
+            if found.name == cmd_name:
+                return Stub(cmd_name, help=found.summary, rich_markup_mode=None)
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that is meant."""
+        name, rest = args[0], args[1:]
+        if name in BUILTIN:
+            return name, load(name), rest
+        for found in _host(ctx).plugins():
+            if found.name == name:
+                return name, _plugin_command(found), rest
+        raise _unknown(name, self.list_commands(ctx))
+
+
+def _plugin_command(plugin: Any) -> TyperCommand:
+    """A plugin as a command that takes every word; it is imported when it is invoked."""
+    from exo_cli import plugins
+
+    def invoke(ctx: typer.Context) -> None:
+        raise typer.Exit(plugins.run(Host.of(ctx), plugin, list(ctx.args)))
+
+    mounted = typer.Typer(rich_markup_mode=None, add_completion=False)
+    mounted.command(
+        plugin.name,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+    )(invoke)
+    command = typer.main.get_command(mounted)
+    assert isinstance(command, TyperCommand), "one function is one command"
+    return command
+
+
+def _host(ctx: Any) -> Host:
+    return ctx.find_object(Host) or Host(Console())
+
+
+def _unknown(name: str, known: Sequence[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=2)
+    return UsageError(f"there is no command {name!a}", *(f"exo {each} --help" for each in near or ["--help"]))
+
+
+app = typer.Typer(
+    name="exo",
+    cls=LazyGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _set_plugins(ctx: typer.Context, value: bool) -> None:
+    if not value:
+        Host.of(ctx).plugins = tuple
+
+
+def _answer_version(value: bool) -> None:
+    if value:
+        Console().data(f"exo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    output: OutputOption = None,
+    endpoint: EndpointOption = None,
+    headers: HeadersOption = True,
+    color: ColorOption = None,
+    plugins: Annotated[
+        bool,
+        typer.Option(
+            "--plugins/--no-plugins",
+            help="Whether commands of other packages are looked for.",
+            is_eager=True,
+            callback=_set_plugins,
+        ),
+    ] = True,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_answer_version)
+    ] = False,
+) -> None:
+    """Run large language models on the machines you have."""
+
+
+def new_host() -> Host:
+    """A host on this process's streams, with the plugins of this environment."""
+
+    def found() -> Sequence[Any]:
+        from exo_cli import plugins
+
+        return plugins.found()
+
+    host = Host(Console())
+    host.plugins = found
+    return host
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line; the exit code. Signals end the process itself."""
+    host = new_host()
+    host.machine = _asks_for_json(argv)
+    try:
+        return run(host, argv)
+    except KeyboardInterrupt:
+        # A second one while the first is being reported ends at once.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with suppress(OSError):
+            host.console.end_progress()
+            host.console.say(host.interrupted)
+        die_of(signal.SIGINT)
+    except BrokenPipeError:
+        die_of(signal.SIGPIPE)
+    except InternalError as error:
+        return _end(host, kept(error, error.__cause__ or error))
+    except ExoError as error:
+        return _end(host, error)
+    except Exception as error:
+        summary = f"this is a bug in exo: {type(error).__name__}: {error}"
+        return _end(host, kept(InternalError(summary), error))
+
+
+def run(host: Host, argv: list[str]) -> int:
+    """Parse and run; typer's complaints become usage errors of ours."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("exo", list(argv), obj=host) as ctx:
+            command.invoke(ctx)
+        sys.stdout.flush()
+    except typer.Exit as end:
+        sys.stdout.flush()
+        return end.exit_code
+    except Complaint as complaint:
+        raise usage_error(complaint) from None
+    return 0
+
+
+def usage_error(complaint: Any) -> ExoError:
+    """What typer complained of, in our words."""
+    context = getattr(complaint, "ctx", None)
+    text = complaint.format_message()
+    if text.startswith("Usage:"):
+        return UsageError(f"a command is missing\n\n{text}", f"{context.command_path} --help")
+    path = context.command_path if context else "exo"
+    return UsageError(text[:1].lower() + text[1:].rstrip("."), f"{path} --help")
+
+
+def _asks_for_json(argv: Sequence[str]) -> bool:
+    """Whether errors are to be JSON, known before anything is parsed: the parser's own complaints are errors too."""
+    for number, word in enumerate(argv):
+        if word == "--":
+            return False
+        value = argv[number + 1] if word in {"-o", "--output"} and number + 1 < len(argv) else None
+        if value in {"json", "jsonl"} or word in {"-ojson", "-ojsonl", "--output=json", "--output=jsonl"}:
+            return True
+    return False
+
+
+def _end(host: Host, error: ExoError) -> int:
+    try:
+        host.console.error(error, machine=host.machine)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        die_of(signal.SIGPIPE)
+    return int(error.exit_code)
+
+
+def kept(error: InternalError, cause: BaseException) -> InternalError:
+    """Keep the traceback in a file, and have the error name it."""
+    report = [f"exo {__version__}, Python {sys.version}, {sys.platform}\n", *traceback.format_exception(cause)]
+    try:
+        folder = find_paths().state
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"crash-{os.getpid()}.log"
+        path.touch(mode=0o600)
+        path.write_text("".join(report), errors="backslashreplace")
+    except (OSError, ExoError) as reason:
+        error.message += f"\nno report could be written: {reason}"
+    else:
+        error.message += f"\nthe report is in {path}"
+        error.hints = error.hints or (f"cat {path}",)
+    return error
+
+
+def die_of(number: signal.Signals) -> NoReturn:
+    """End by the signal itself, quietly: what is left in the streams' buffers goes nowhere."""
+    with suppress(OSError, ValueError):
+        if number == signal.SIGPIPE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pause()
+    raise AssertionError("the signal ends the process")

@@ -1,0 +1,206 @@
+"""`exo node`: start, stop, list, show, logs."""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from exo_cli import views
+from exo_cli.api import EndpointOption, HeadersOption, Host, NodeProcess, OutputOption
+from exo_cli.engine.client import Client
+from exo_cli.engine.client.endpoint import local_endpoint
+from exo_cli.engine.core.errors import NotFoundError, UnavailableError, UsageError, WaitTimeoutError
+
+app = typer.Typer(
+    help="Start, stop and look at nodes.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
+)
+START_SECONDS = 20.0
+
+
+@app.command()
+def start(
+    ctx: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background; print node id and pid.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where other nodes reach this one; PORT and the three after it are used."
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="A node to join; may be given several times.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A name for people.", show_default="the machine's")
+    ] = None,
+    fsync: Annotated[
+        bool, typer.Option("--fsync/--no-fsync", help="Whether records are forced to disk before they count.")
+    ] = True,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep every input of this node for a later rerun.")
+    ] = None,
+    solo: Annotated[bool, typer.Option("--solo", hidden=True)] = False,
+    engine: Annotated[str | None, typer.Option(hidden=True, envvar="EXO_ENGINE")] = None,
+    output: OutputOption = None,
+) -> None:
+    """Start a node on this machine.
+
+    It runs in the foreground until it is stopped (Ctrl-C, or exo node stop), or in the background with --detach.
+    """
+    host = Host.of(ctx)
+    if detach:
+        _start_detached(host, _again(listen, peer or [], name, fsync, record, engine))
+        return
+    from exo_cli.engine.node import NodeOptions, run
+
+    options = NodeOptions(
+        listen=listen,
+        peers=tuple(peer or ()),
+        name=name,
+        solo=solo,
+        engine=engine,
+        fsync=fsync,
+        record=None if record is None else str(record),
+    )
+    host.interrupted = "stopped"
+    run(options, on_ready=lambda facts: _say_ready(host, facts))
+
+
+def _again(
+    listen: str | None, peers: list[str], name: str | None, fsync: bool, record: Path | None, engine: str | None
+) -> list[str]:
+    """The options of this command for the process in the background."""
+    words = [] if fsync else ["--no-fsync"]
+    for option, value in (("--listen", listen), ("--name", name), ("--engine", engine)):
+        words += [] if value is None else [f"{option}={value}"]
+    if record is not None:
+        words.append(f"--record={record.absolute()}")
+    return words + [f"--peer={peer}" for peer in peers]
+
+
+def _say_ready(host: Host, facts: dict[str, Any]) -> None:
+    listens = f" listens on {facts['listen']}," if facts.get("listen") else ""
+    host.console.say(f"node {facts.get('node_id')} ({facts.get('name')}){listens} pid {facts.get('pid')}")
+    if facts.get("log_dir"):
+        host.console.say(f"its event log is in {facts['log_dir']}")
+
+
+def _start_detached(host: Host, arguments: list[str]) -> None:
+    process = NodeProcess(host.config.state / "node.log", *arguments)
+    with process.wait_answers(local_endpoint(), START_SECONDS, own=True) as client:
+        hello = client.hello
+    item = {
+        "node_id": hello.get("node_id"),
+        "name": hello.get("name"),
+        "pid": process.pid,
+        "output": str(process.log),
+    }
+    if host.machine or host.output is not None:
+        host.show_item(views.NODE, {"item": item})
+    else:
+        host.console.data(f"{item['node_id']} {item['pid']}")
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until it is gone.")] = 30.0,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Stop the node, and wait until it is gone."""
+    host = Host.of(ctx)
+    with host.connect() as client:
+        pid = client.call("stop").get("pid")
+        host.console.progress(f"stopping node {client.hello.get('node_id')}, pid {pid}")
+        end = time.monotonic() + timeout
+        while not _is_gone(client, pid):
+            if time.monotonic() > end:
+                raise WaitTimeoutError(f"the node still runs after {timeout:g} s (pid {pid})", f"kill {pid}")
+            time.sleep(0.02)
+    host.console.end_progress()
+
+
+def _is_gone(client: Client, pid: object) -> bool:
+    """Whether nothing answers there any more and, on this machine, the process has ended."""
+    try:
+        Client(client.endpoint).close()
+    except UnavailableError as error:
+        if error.details["reason"] != "absent":
+            return False
+    else:
+        return False
+    return client.endpoint.socket_path is None or not isinstance(pid, int) or not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    with suppress(OSError, ValueError, IndexError):
+        # Ended, but its parent has not asked: gone for everybody else.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    if sys.platform == "linux":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@app.command("list")
+def list_nodes(
+    ctx: typer.Context, output: OutputOption = None, headers: HeadersOption = True, endpoint: EndpointOption = None
+) -> None:
+    """List the nodes of the cluster."""
+    host = Host.of(ctx)
+    with host.connect() as client:
+        host.show_list(views.NODE, client.call("nodes"), "no nodes")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODE", help="Its id, the beginning of it, or its name; the answering node if left out."
+        ),
+    ] = None,
+    output: OutputOption = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Show one node."""
+    host = Host.of(ctx)
+    with host.connect() as client:
+        host.show_item(views.NODE, client.call("node", node_id=node and node.removeprefix("node/")))
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+) -> None:
+    """Print what this machine's node, started in the background, has said."""
+    host = Host.of(ctx)
+    if host.chosen is not None and host.chosen.source != "EXO_ENDPOINT":
+        raise UsageError("node logs reads a file of this machine, not of another node", "exo runners logs ID")
+    path = host.config.state / "node.log"
+    try:
+        with path.open(errors="replace") as file:
+            text = file.read()
+            for line in text.splitlines()[-lines:] if lines else ():
+                host.console.text(line + "\n")
+            while follow:
+                if piece := file.read():
+                    host.console.text(piece)
+                else:
+                    time.sleep(0.2)
+    except FileNotFoundError:
+        raise NotFoundError(f"no node was started in the background here ({path})", "exo node start --detach") from None
