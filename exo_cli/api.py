@@ -209,7 +209,7 @@ class NodeProcess:
         return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
 
 
-# -- options that several commands share; each works before and after the command's name --------------------------------
+# -- options that several commands share; each works before and after the command's name -------------------------------
 
 
 def _set_output(ctx: typer.Context, value: Format | None) -> None:
@@ -240,7 +240,8 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Format of the answer.",
+        metavar="FORMAT",
+        help="table, plain, wide, json, jsonl or name.",
         show_default="table on a terminal, else plain",
         callback=_set_output,
     ),

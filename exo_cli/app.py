@@ -43,7 +43,7 @@ def _common(color: ColorOption = None) -> None:
     """Carry the options that every command has; each works by its callback."""
 
 
-def load(name: str) -> TyperCommand | TyperGroup:
+def load(name: str) -> Any:
     """A built-in command, imported now, with the common options on each of its leaves."""
     module, _, attribute = BUILTIN[name].target.partition(":")
     command = typer.main.get_command(getattr(importlib.import_module(module), attribute))
@@ -124,7 +124,7 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=2)
-    return UsageError(f"there is no command {name!a}", *(f"exo {each} --help" for each in near or ["--help"]))
+    return UsageError(f"there is no command {name!a}", *([f"exo {each} --help" for each in near] or ["exo --help"]))
 
 
 app = typer.Typer(
@@ -224,11 +224,12 @@ def run(host: Host, argv: list[str]) -> int:
 
 def usage_error(complaint: Any) -> ExoError:
     """What typer complained of, in our words."""
-    context = getattr(complaint, "ctx", None)
+    context: Any = getattr(complaint, "ctx", None)
     text = complaint.format_message()
-    if text.startswith("Usage:"):
-        return UsageError(f"a command is missing\n\n{text}", f"{context.command_path} --help")
     path = context.command_path if context else "exo"
+    if text.startswith("Usage:"):
+        text = "A command is missing"
+    text = text.replace("Value error, ", "").replace("Input should be ", "should be ")
     return UsageError(text[:1].lower() + text[1:].rstrip("."), f"{path} --help")
 
 

@@ -163,9 +163,11 @@ def programs() -> list[Plugin]:
             names = sorted(os.listdir(folder))  # noqa: PTH208
         except OSError:
             continue
-        for name in names:
-            if name.startswith("exo-") and _may_run(path := f"{folder}/{name}"):
-                plugins.append(Plugin(name[4:], PROGRAM, path, "", "", f"program {name} on PATH"))
+        plugins += [
+            Plugin(name[4:], PROGRAM, path, "", "", f"program {name} on PATH")
+            for name in names
+            if name.startswith("exo-") and _may_run(path := f"{folder}/{name}")
+        ]
     return plugins
 
 

@@ -161,7 +161,8 @@ def item_document(kind: str, revision: object, item: Item) -> dict[str, Any]:
 
 def progress_line(item: Item) -> str:
     """Where an instance stands, in one line: `smollm2: loading, 12 of 30 layers`."""
-    parts = [said(item.get("status")), *([str(item["progress"])] if item.get("progress") else [])]
+    status, progress = said(item.get("status")), item.get("progress")
+    parts = [status, *([str(progress)] if progress and status != "ready" else [])]
     return f"{said(item.get('model') or item.get('instance_id'))}: {', '.join(parts)}"
 
 

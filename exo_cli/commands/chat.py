@@ -62,17 +62,19 @@ def chat(
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Instructions that stand before the conversation.")
     ] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop after this many tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=10, help="0 always takes the likeliest.")] = None,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Sample from the likeliest of this total.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Sample from this many likeliest.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after this many tokens.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=10, metavar="T", help="0 takes the likeliest.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="P", help="Sample from the likeliest of this sum.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, metavar="N", help="Sample from this many likeliest.")] = None,
     min_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Leave out what is less likely, relative to the best.")
+        float | None, typer.Option(min=0, max=1, metavar="P", help="Leave out what is rarer, relative to the best.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Make the sampling repeatable.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Stop before this text; several times.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Repeat a sampling.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop before this text; repeatable.")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="The longest that an answer may take.")
     ] = None,
@@ -88,8 +90,8 @@ def chat(
 ) -> None:
     """Talk to a model.
 
-    With a PROMPT, or with text on stdin, it answers once. On a terminal without a prompt it is a session: Ctrl-C ends an
-    answer, Ctrl-D ends the session, /clear forgets the turns so far, /exit leaves.
+    With a PROMPT, or with text on stdin, it answers once. On a terminal without a prompt it is a session: Ctrl-C ends
+    an answer, Ctrl-D ends the session, /clear forgets the turns so far, /exit leaves.
 
     When no node runs on this machine, one is started for the duration of the chat.
     """
@@ -202,7 +204,7 @@ def _place_for_solo(host: Host, client: Client, talk: Talk) -> None:
 
 
 def _answer(host: Host, client: Client, talk: Talk) -> str:
-    """Show one answer as it comes; its text. Whatever ends it early leaves what has come so far on a line of its own."""
+    """Show one answer as it comes; its text. If it ends early, what has come so far stays, on a line of its own."""
     asking = client.stream(
         "chat",
         model=talk.model,
@@ -282,9 +284,13 @@ class Writer:
 
     def _line(self, delta: Message, item: Message) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": item.get("finish_reason")}
-        ids = {"id": self.about.get("task_id"), "object": "chat.completion.chunk", "model": self.about.get("model")}
-        figures = {key: item[key] for key in ("usage", "seed") if key in item}
-        self.console.json_line({**ids, "choices": [choice], **figures})
+        ids: Message = {
+            "id": self.about.get("task_id"),
+            "object": "chat.completion.chunk",
+            "model": self.about.get("model"),
+        }
+        figures: Message = {key: item[key] for key in ("usage", "seed") if key in item}
+        self.console.json_line({"object": "chat.completion.chunk", **ids, "choices": [choice], **figures})
 
 
 # -- a session --------------------------------------------------------------------------------------------------------

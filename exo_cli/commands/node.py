@@ -169,7 +169,7 @@ def show(
     node: Annotated[
         str | None,
         typer.Argument(
-            metavar="NODE", help="Its id, the beginning of it, or its name; the answering node if left out."
+            metavar="NODE", help="Its id, the beginning of it, or its name.", show_default="the one that is asked"
         ),
     ] = None,
     output: OutputOption = None,

@@ -29,7 +29,7 @@ def place(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="smollm2, a folder, a GGUF file, or a Hugging Face id (org/name).")
     ],
-    min_nodes: Annotated[int, typer.Option(min=1, help="The least number of nodes to use.")] = 1,
+    min_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="The least number of nodes to use.")] = 1,
     strategy: Annotated[Strategy | None, typer.Option(help="How the model is cut.", show_default="pipeline")] = None,
     nodes: Annotated[
         str | None, typer.Option(metavar="NODE,NODE", help="Only these nodes, in this order of preference.")

@@ -118,7 +118,8 @@ def restart(
     with host.connect() as client:
         # A runner's id is its instance's with the rank behind it.
         key = "instance_id" if kind == "instance" or name.count("-") < 2 else "runner_id"
-        reply = client.call("restart", command_id=f"c-{secrets.token_hex(8)}", **{key: name})
+        params: Message = {key: name, "command_id": f"c-{secrets.token_hex(8)}"}
+        reply = client.call("restart", **params)
         if wait:
             instance_id = str(reply["item"].get("instance_id"))
             reply["item"] |= host.wait_instance(client, instance_id, "ready", timeout)

@@ -1,8 +1,8 @@
 """What commands hold: one connection to a node's control surface. Blocking, standard library only.
 
 Asks with `call`, follows with `stream`. A node on this machine is reached through its socket; one at HOST:PORT through
-the route between nodes, which is imported only then. Every wait has an end: connecting takes at most 2 s, a plain answer
-has a deadline, and a stream that falls silent is checked by greeting the node anew.
+the route between nodes, which is imported only then. Every wait has an end: connecting takes at most 2 s, a plain
+answer has a deadline, and a stream that falls silent is checked by greeting the node anew.
 """
 
 from typing import Any, Protocol, cast

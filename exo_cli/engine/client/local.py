@@ -91,7 +91,7 @@ class LocalLink:
         if hello["control"] != CONTROL:
             older = "node" if cast("int", hello["control"]) < CONTROL else "command"
             raise ConflictError(
-                f"the {older} is older than the other side (control protocol {hello['control']}, this command {CONTROL})",
+                f"the {older} is the older side (control protocol {hello['control']} there, {CONTROL} here)",
                 "exo node stop",
             )
         return cast("Message", hello)
