@@ -52,7 +52,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A step of one task: the text that it set free (may be empty) and the tokens it made (0 for a piece of prefill)."""
+    """A step of one task: text that it set free (may be empty), and tokens that it made (0: a chunk of prompt)."""
 
     text: str
     tokens: int
@@ -110,7 +110,7 @@ def engine_for(setting: Setting) -> Engine:
     """
     name, _, argument = setting.instance.engine.partition(":")
     if name not in ENGINES:
-        raise EngineError(f"there is no engine {ascii(name)} (known: {', '.join(ENGINES)})", "no_engine")
+        raise EngineError(f"there is no engine {name!a} (known: {', '.join(ENGINES)})", "no_engine")
     module, attribute = ENGINES[name]
     factory: Factory = getattr(import_module(module), attribute)
     return factory(setting, argument)

@@ -63,7 +63,7 @@ def openblas_preloaded() -> bool:
 
 
 def set_blas_threads(threads: int) -> None:
-    """Give the preloaded OpenBLAS, if there is one, so many threads (it read the environment before this process did)."""
+    """Give the preloaded OpenBLAS, if there is one, so many threads; it read the environment before we could."""
     if function := _openblas("openblas_set_num_threads"):
         function(ctypes.c_int(threads))
 

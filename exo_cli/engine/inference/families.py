@@ -39,7 +39,7 @@ def new_model(config: Mapping[str, Any]) -> Any:
     """A model of a known family as `config` says, its weights not yet evaluated (and not the right ones)."""
     family = str(config.get("model_type"))
     if family not in FAMILIES:
-        raise EngineError(f"models of the family {ascii(family)} cannot be split", "unsupported_model")
+        raise EngineError(f"models of the family {family!a} cannot be split", "unsupported_model")
     module = model_module(FAMILIES[family])
     return module.Model(module.ModelArgs.from_dict(dict(config)))
 
@@ -65,6 +65,7 @@ def whole_mlx_lm(name: str) -> Any:
     package = sys.modules.get("mlx_lm")
     if package is not None and not hasattr(package, "load"):
         spec = package.__spec__
-        assert spec is not None and spec.loader is not None, "put in place from its spec"
+        assert spec is not None, "put in place from its spec"
+        assert spec.loader is not None, "found in a file"
         spec.loader.exec_module(package)
     return import_module(f"mlx_lm.{name}")

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 
@@ -84,7 +84,7 @@ class Whole:
 
     def feed(self, tokens: mx.array, wanted: bool) -> mx.array | None:
         """As `Forward` says."""
-        logits = self._model(tokens, cache=self._cache)
+        logits: mx.array = self._model(tokens, cache=self._cache)
         if wanted:
             return logits[:, -1, :]
         mx.eval([entry.state for entry in self._cache])
@@ -170,7 +170,7 @@ def _token_limit(prompt_tokens: int, context_tokens: int, max_tokens: int | None
     room = context_tokens - prompt_tokens
     if room < 1:
         raise EngineError(
-            f"the prompt has {prompt_tokens} tokens; the context holds {context_tokens}, of which one is for the answer",
+            f"the prompt has {prompt_tokens} tokens; the context holds {context_tokens}, one of them for the answer",
             "context_overflow",
         )
     return room if max_tokens is None else min(room, max_tokens)
@@ -206,13 +206,13 @@ def _step(forward: Forward, tokens: mx.array, sampler: Sampler, position: int) -
     logits = forward.feed(tokens, True)
     assert logits is not None, "they were wanted"
     picked = sampler.pick(logits, position)
-    mx.async_eval(*picked)
+    mx.async_eval(*picked)  # type: ignore[no-untyped-call]  # its stub has no types
     return picked
 
 
 def _checked(picked: tuple[mx.array, mx.array]) -> int:
     """The token, unless it was picked from numbers that are none: then any text would be garbage."""
     token, total = picked
-    if not math.isfinite(total.item()):
+    if not math.isfinite(cast("float", total.item())):
         raise EngineError("the model computed numbers that are none (NaN or infinite); nothing can be told from them")
-    return int(token.item())
+    return cast("int", token.item())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from exo_cli.engine.inference import EngineError
-from exo_cli.engine.inference.once import made_once
+from exo_cli.engine.once import made_once
 
 _FORMAT = 1
 """Raised when the folder of the same file would come out differently; it is part of the folder's name in a cache."""
@@ -62,13 +62,14 @@ def _convert(source: Path, draft: Path) -> None:
 
     try:
         with mx.stream(mx.cpu):
-            weights, meta = mx.load(str(source), format="gguf", return_metadata=True)
+            loaded: Any = mx.load(str(source), format="gguf", return_metadata=True)
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"{source} cannot be read as GGUF: {error}", "bad_model") from error
+    weights, meta = loaded
     facts = _Facts(meta)
     draft.mkdir()
     if (family := facts.text("general.architecture")) != "llama":
-        raise EngineError(f"GGUF files of the family {ascii(family)} are not supported (llama is)", "unsupported_model")
+        raise EngineError(f"GGUF files of the family {family!a} are not supported (llama is)", "unsupported_model")
     tensors = {_renamed(name): value for name, value in weights.items()}
     (draft / "config.json").write_text(json.dumps(_config(facts, tensors), indent=1))
     mx.save_safetensors(str(draft / "model.safetensors"), tensors, metadata={"format": "mlx"})
@@ -112,7 +113,7 @@ def _renamed(name: str) -> str:
         outer, _, kind = name.partition(".")
         if outer in _OUTER:
             return f"{_OUTER[outer]}.{kind}"
-    raise EngineError(f"the GGUF file has a tensor {ascii(name)} that this conversion does not know", "unsupported_model")
+    raise EngineError(f"the GGUF file has a tensor {name!a} that this conversion does not know", "unsupported_model")
 
 
 def _config(facts: _Facts, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def _write_tokenizer(draft: Path, facts: _Facts) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models
 
     if (kind := facts.text("tokenizer.ggml.model")) != "gpt2":
-        raise EngineError(f"GGUF tokenizers of the kind {ascii(kind)} are not supported (gpt2 is)", "unsupported_model")
+        raise EngineError(f"GGUF tokenizers of the kind {kind!a} are not supported (gpt2 is)", "unsupported_model")
     tokens = facts.words("tokenizer.ggml.tokens")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges: list[tuple[str, str]] = []
@@ -171,7 +172,8 @@ def _write_tokenizer(draft: Path, facts: _Facts) -> None:
         "model_max_length": facts.number("llama.context_length"),
         "clean_up_tokenization_spaces": False,
     }
-    (draft / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in settings.items() if v is not None}, indent=1))
+    settings = {name: value for name, value in settings.items() if value is not None}
+    (draft / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
 
 
 def _pre_tokenizer(name: str) -> Any:
@@ -189,5 +191,7 @@ def _pre_tokenizer(name: str) -> Any:
         ],
     }
     if name not in kinds:
-        raise EngineError(f"the GGUF pre-tokenizer {ascii(name)} is not supported ({', '.join(kinds)} are)", "unsupported_model")
+        raise EngineError(
+            f"the GGUF pre-tokenizer {name!a} is not supported ({', '.join(kinds)} are)", "unsupported_model"
+        )
     return pre_tokenizers.Sequence(kinds[name]())

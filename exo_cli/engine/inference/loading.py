@@ -4,16 +4,15 @@ It knows folders of safetensors with a config.json; GGUF files are made into one
 is ever run: what would need that is refused in one sentence.
 """
 
-import glob
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
-import mlx.nn as nn
+import mlx.nn
 from mlx.utils import tree_flatten
 
 from exo_cli.engine.inference import CalledOffError, Cancelled, EngineError, Progress
@@ -22,6 +21,7 @@ from exo_cli.engine.inference.gguf import converted_in
 from exo_cli.engine.inference.precision import Precision, float32_bytes, to_float32, unpacked
 from exo_cli.engine.inference.stage import narrow
 
+nn: Any = mlx.nn  # Its names come without types.
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 Chooser = Callable[[int], Precision]
 """From the bytes that a shard takes in float32 to how its weights are held."""
@@ -58,7 +58,7 @@ def open_folder(path: Path, cache_folder: Path) -> Folder:
         raise EngineError(f"{path}/config.json is no JSON object", "bad_model")
     if "model_file" in config:
         raise EngineError(
-            f"{path.name} brings code of its own ({ascii(config['model_file'])} as model_file), which is never run",
+            f"{path.name} brings code of its own ({config['model_file']!a} as model_file), which is never run",
             "foreign_code",
         )
     generation = path / "generation_config.json"
@@ -68,7 +68,9 @@ def open_folder(path: Path, cache_folder: Path) -> Folder:
     return Folder(path, config)
 
 
-def load_model(folder: Folder, layers: range, choose: Chooser, on_progress: Progress, cancelled: Cancelled) -> tuple[Any, Precision]:
+def load_model(
+    folder: Folder, layers: range, choose: Chooser, on_progress: Progress, cancelled: Cancelled
+) -> tuple[Any, Precision]:
     """The model narrowed to `layers`, its weights in memory as `choose` says.
 
     Raises:
@@ -101,7 +103,11 @@ def load_model(folder: Folder, layers: range, choose: Chooser, on_progress: Prog
 
 def model_bytes(model: Any) -> int:
     """Bytes of weights held."""
-    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    return sum(value.nbytes for value in _parameters(model).values())
+
+
+def _parameters(model: Any) -> dict[str, mx.array]:
+    return dict(cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters())))
 
 
 def _holders(parts: Any, layers: range) -> Iterator[tuple[Any, Any]]:
@@ -115,9 +121,8 @@ def _holders(parts: Any, layers: range) -> Iterator[tuple[Any, Any]]:
         yield parts.inner.layers, at
 
 
-def _value(holder: Any, key: Any) -> nn.Module:
-    value: nn.Module = holder if key is None else holder[key]
-    return value
+def _value(holder: Any, key: Any) -> Any:
+    return holder if key is None else holder[key]
 
 
 def _widen(holder: Any, key: Any) -> None:
@@ -131,7 +136,8 @@ def _is_plain(folder: Folder) -> bool:
     """Whether the weights are packed in no way or in mlx's own; the many ways of others are mlx_lm's to know."""
     config = folder.config
     packing = config.get("quantization")
-    foreign = config.get("quantization_config", packing) != packing or "quantization_config" in config.get("text_config", {})
+    foreign = config.get("quantization_config", packing) != packing
+    foreign = foreign or "quantization_config" in config.get("text_config", {})
     odd = isinstance(packing, dict) and packing.get("mode", "affine") != "affine"
     return not (foreign or odd or config.get("quantize_activations") or (folder.path / "hf_quant_config.json").exists())
 
@@ -151,25 +157,27 @@ def _quick(folder: Folder, layers: range) -> Any:
     if packing := folder.config.get("quantization"):
         _pack(model, packing, weights)
     narrow(model, layers)
-    wanted = {name for name, _ in tree_flatten(model.parameters())}
     if layers.start > 0:
+        wanted = _parameters(model)
         weights = {name: value for name, value in weights.items() if name in wanted}
     try:
         model.eval()
         model.load_weights(list(weights.items()), strict=True)
     except ValueError as error:
-        raise EngineError(f"the weights of {folder.path.name} do not fit its config.json: {error}", "bad_model") from error
+        raise EngineError(
+            f"the weights of {folder.path.name} do not fit its config.json: {error}", "bad_model"
+        ) from error
     return model
 
 
 def _weights(folder: Folder, layers: range) -> dict[str, mx.array]:
-    """All weights in the files that have some of these layers, or something that is in no layer; nothing is read yet."""
+    """All weights in the files that have some of these layers, or what is in no layer; nothing is read yet."""
     index = folder.path / "model.safetensors.index.json"
     if index.is_file():
         places = json.loads(index.read_text())["weight_map"]
         files = sorted({folder.path / file for name, file in places.items() if _is_here(name, layers)})
     else:
-        files = sorted(map(Path, glob.glob(f"{glob.escape(str(folder.path))}/model*.safetensors")))
+        files = sorted(folder.path.glob("model*.safetensors"))
     if missing := [file.name for file in files if not file.is_file()]:
         raise EngineError(f"{folder.path} lacks {', '.join(missing)}", "bad_model")
     if not files:
@@ -177,7 +185,7 @@ def _weights(folder: Folder, layers: range) -> dict[str, mx.array]:
     weights: dict[str, mx.array] = {}
     for file in files:
         try:
-            weights.update(mx.load(str(file)))
+            weights.update(cast("dict[str, mx.array]", mx.load(str(file))))
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"{file} cannot be read: {error}", "bad_model") from error
     return weights

@@ -29,9 +29,11 @@ class MlxEngine:
     def __init__(self, setting: Setting, argument: str) -> None:
         """Nothing is imported or read yet."""
         if argument:
-            raise EngineError(f"the engine mlx takes no argument, got {ascii(argument)}", "no_engine")
+            raise EngineError(f"the engine mlx takes no argument, got {argument!a}", "no_engine")
         if setting.shard.world_size > 1 and setting.instance.strategy != "pipeline":
-            raise EngineError(f"the engine mlx cannot split a model by {setting.instance.strategy} yet", "unsupported_strategy")
+            raise EngineError(
+                f"the engine mlx cannot split a model by {setting.instance.strategy} yet", "unsupported_strategy"
+            )
         if not setting.shard.layers:
             raise EngineError(f"rank {setting.shard.rank} has no layers", "bad_shard")
         self._setting = setting
@@ -62,7 +64,9 @@ class MlxEngine:
         folder = loading.open_folder(model_path, self._setting.cache_folder)
         _check_layers(folder, shard.n_layers)
         if shard.world_size > 1 and not folder.known:
-            raise EngineError(f"models of the family {folder.config.get('model_type')} cannot be split", "unsupported_model")
+            raise EngineError(
+                f"models of the family {folder.config.get('model_type')} cannot be split", "unsupported_model"
+            )
         if shard.rank == 0:
             self._vocabulary = tokens.open_vocabulary(folder.path, folder.config)
         cache_bytes = instance.model_card.kv_bytes(instance.context_tokens, len(shard.layers))

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import mlx.core as mx
-import mlx.nn as nn
+import mlx.nn
 from mlx.utils import tree_map, tree_unflatten
 
 from exo_cli.engine.inference import EngineError
 from exo_cli.engine.inference.backends import memory_bytes, on_gpu, openblas_preloaded
 from exo_cli.engine.inference.families import model_module
+
+nn: Any = mlx.nn  # Its names come without types.
 
 _MARGIN_BYTES = 256 << 20
 """What a runner needs beside weights and cache: the interpreter, libraries, and the buffers of a step."""
@@ -42,12 +44,12 @@ def choose(wish: Literal["auto", "stored", "float32"], float32_bytes: int, cache
     return Precision(True, f"weights in float32 ({size}): OpenBLAS is preloaded and memory suffices")
 
 
-def float32_bytes(module: nn.Module) -> int:
+def float32_bytes(module: Any) -> int:
     """What the weights of a module take in float32."""
     return 4 * sum(_numbers(part) for part in module.modules())
 
 
-def to_float32(module: nn.Module) -> None:
+def to_float32(module: Any) -> None:
     """Unpack and widen the weights of a module, lazily."""
     unpacked = [(path, plain) for path, leaf in module.named_modules() if path and (plain := _unpacked(leaf))]
     if unpacked:
@@ -55,7 +57,7 @@ def to_float32(module: nn.Module) -> None:
     module.update(tree_map(_widened, module.parameters()))
 
 
-def unpacked(module: nn.Module) -> nn.Module:
+def unpacked(module: Any) -> Any:
     """The module itself in float32 where it is a packed one, else the same with its weights widened, lazily."""
     plain = _unpacked(module)
     if plain is not None:
@@ -68,7 +70,7 @@ def _widened(value: mx.array) -> mx.array:
     return value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating) else value
 
 
-def _numbers(part: nn.Module) -> int:
+def _numbers(part: Any) -> int:
     """Weights that a module itself holds (not its children), counted as they are once unpacked."""
     own = {name: value for name, value in part.items() if isinstance(value, mx.array)}
     if "scales" not in own:
@@ -77,7 +79,7 @@ def _numbers(part: nn.Module) -> int:
     return int(packed) + sum(value.size for name, value in own.items() if name not in ("scales", "biases"))
 
 
-def _unpacked(module: Any) -> nn.Module | None:
+def _unpacked(module: Any) -> Any:
     """The plain module that a packed one stands for. Scales are widened first: 16 bits would round each weight."""
     if "scales" not in module:
         return None

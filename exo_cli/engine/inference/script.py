@@ -2,7 +2,7 @@
 
 The format, one directive a line; blank lines and lines that begin with `#` are ignored:
 
-    token TEXT          one token of output; `"..."` is a JSON string (for blanks at the ends, line ends, umlauts as \\u);
+    token TEXT          one token of output; `"..."` is a JSON string (for blanks at the ends and for line ends);
                         {n} in it is the number of tokens before it in this request
     echo                the last user message, one token a word
     sleep SECONDS       wait
@@ -16,13 +16,13 @@ The format, one directive a line; blank lines and lines that begin with `#` are 
     print TEXT          print on standard output, as a library might
     finish REASON       the request ends here: stop (also the end of the script) or length
     layers N            while loading: report N layers as loaded
-    once FILE DIRECTIVE only if FILE is not there yet; it is made (so a restarted process gets past it)
+    once FILE DIRECTIVE only if FILE is not there yet; it is made (so that a restarted process gets past it)
 
     on PHASE DIRECTIVE  do it in that phase, not in a request; PHASE is connect, load, warmup, follow or stop
 
     request N:          the lines below are the body of the Nth request of this process (counted from 1)
     rank N:             the lines below hold on that rank only
-    always:             the lines below hold for every request without a body of its own, and on every rank (as at the top)
+    always:             the lines below are for requests without a body of their own, on every rank (as at the top)
 """
 
 import json

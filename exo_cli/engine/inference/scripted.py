@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import cast
 
 from exo_cli.engine.core.tasks import ChatParams, FinishReason, Usage
-from exo_cli.engine.inference import Cancelled, CalledOffError, EngineError, Loaded, Piece, Progress, Result, Setting
+from exo_cli.engine.inference import CalledOffError, Cancelled, EngineError, Loaded, Piece, Progress, Result, Setting
 from exo_cli.engine.inference.script import Directive, read_script
 from exo_cli.engine.inference.stopping import StopFilter
 
 _POLL_SECONDS = 0.005
 
 
-class _Finished(Exception):
+class _FinishedError(Exception):
     """The request ends here, with a reason."""
 
     def __init__(self, reason: FinishReason) -> None:
@@ -37,7 +37,7 @@ class ScriptedEngine:
         self._setting = setting
         path = Path(argument)
         if not argument or not path.is_file():
-            raise EngineError(f"the script {ascii(argument)} is not there", "bad_script")
+            raise EngineError(f"the script {argument!a} is not there", "bad_script")
         self._script = read_script(path.read_text().splitlines(), setting.shard.rank)
         self._served = 0
 
@@ -77,7 +77,7 @@ class ScriptedEngine:
             for text in play.run(self._script.body(self._served)):
                 yield Piece(play.filter.feed(text), 1)
                 play.after_token()
-        except _Finished as finished:
+        except _FinishedError as finished:
             reason = finished.reason
         if held := play.filter.release():
             yield Piece(held, 0)
@@ -88,7 +88,7 @@ class ScriptedEngine:
         try:
             for _ in play.run(self._script.phases.get(phase, [])):
                 pass
-        except _Finished as finished:
+        except _FinishedError as finished:
             if finished.reason == "cancelled":
                 raise CalledOffError(phase) from None
 
@@ -127,9 +127,9 @@ class _Play:
         self._first = self._first or time.perf_counter() - self._began
         self._tokens += 1
         if self.filter.stopped:
-            raise _Finished("stop")
+            raise _FinishedError("stop")
         if self._limit is not None and self._tokens >= self._limit:
-            raise _Finished("length")
+            raise _FinishedError("length")
 
     def usage(self) -> Usage:
         """Counts and times so far; a prompt has as many tokens as words."""
@@ -170,7 +170,7 @@ class _Play:
             case "raise":
                 raise RuntimeError(directive.text)
             case "finish":
-                raise _Finished(cast("FinishReason", directive.text))
+                raise _FinishedError(cast("FinishReason", directive.text))
             case "layers":
                 self._layers(int(directive.number))
             case _:
@@ -189,7 +189,7 @@ class _Play:
 
     def _check(self) -> None:
         if self._cancelled():
-            raise _Finished("cancelled")
+            raise _FinishedError("cancelled")
 
     def _said(self) -> list[str]:
         users = [m.content for m in self._params.messages if m.role == "user"] if self._params else []

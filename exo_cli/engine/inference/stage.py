@@ -12,7 +12,6 @@ import copy
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from exo_cli.engine.inference.families import model_module, parts_of
 
@@ -50,22 +49,24 @@ class Stage:
 
     def from_tokens(self, tokens: mx.array, cache: list[Any]) -> mx.array:
         """Tokens [B, L] through the embedding and the layers of the first rank: [B, L, D], not normed."""
-        return self._inner(tokens, cache=cache)
+        hidden: mx.array = self._inner(tokens, cache=cache)
+        return hidden
 
     def from_hidden(self, hidden: mx.array, cache: list[Any]) -> mx.array:
         """What the rank before computed, [B, L, D], through the layers of this one."""
         assert self._entry is not None, "the first rank begins with tokens"
         self._entry.incoming = hidden
         try:
-            B, L, _ = hidden.shape
-            return self._inner(mx.zeros((B, L), mx.int32), cache=cache)
+            return self.from_tokens(mx.zeros(hidden.shape[:2], mx.int32), cache)
         finally:
             self._entry.incoming = None
 
     def logits(self, hidden: mx.array) -> mx.array:
         """The last of the positions [B, L, D] through norm and head: [B, vocabulary]. First rank only."""
-        assert self._norm is not None and self._head is not None, "the head is on the first rank"
-        return self._head(self._norm(hidden[:, -1:, :]))[:, -1, :]
+        assert self._norm is not None, "norm and head are on the first rank"
+        assert self._head is not None, "norm and head are on the first rank"
+        logits: mx.array = self._head(self._norm(hidden[:, -1:, :]))
+        return logits[:, -1, :]
 
 
 def narrow(model: Any, layers: range) -> None:
@@ -116,9 +117,10 @@ class _Blank:
 class _Elsewhere:
     """Stands for a layer that another rank has. Its cache counts positions, as that of the layer does there."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: Any) -> None:
         # Families ask their layers what kind they are (sliding or not), on every rank.
-        self.__dict__.update({name: fact for name, fact in vars(layer).items() if isinstance(fact, bool | int | float | str)})
+        kinds = {name: fact for name, fact in vars(layer).items() if isinstance(fact, bool | int | float | str)}
+        self.__dict__.update(kinds)
 
     def __call__(self, hidden: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if cache is not None:
@@ -129,13 +131,14 @@ class _Elsewhere:
 class _Entry:
     """The first layer of a rank that is not the first: it goes on from what the rank before computed."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: Any) -> None:
         self._layer = layer
         self.incoming: mx.array | None = None
 
     def __call__(self, hidden: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         assert self.incoming is not None, "set for each call"
-        return self._layer(self.incoming, mask, cache=cache)
+        out: mx.array = self._layer(self.incoming, mask, cache=cache)
+        return out
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)

@@ -48,7 +48,9 @@ class ChatTemplate:
                 messages=words, tools=None, documents=None, add_generation_prompt=True, **self._names
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
-            raise EngineError(f"the chat template of this model refuses these messages: {error}", "bad_request") from error
+            raise EngineError(
+                f"the chat template of this model refuses these messages: {error}", "bad_request"
+            ) from error
 
 
 def role_for(message: ChatMessage) -> str:

@@ -24,7 +24,10 @@ class Vocabulary:
     """What a model's tokens mean."""
 
     def __init__(
-        self, prompt: Callable[[Sequence[ChatMessage]], list[int]], decode: Callable[[list[int]], str], ends: frozenset[int]
+        self,
+        prompt: Callable[[Sequence[ChatMessage]], list[int]],
+        decode: Callable[[list[int]], str],
+        ends: frozenset[int],
     ) -> None:
         """`ends` are the tokens with which a model says that it is done."""
         self.prompt = prompt
@@ -70,7 +73,9 @@ def open_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
     """
     settings = _json_file(folder / "tokenizer_config.json")
     if "auto_map" in settings:
-        raise EngineError(f"the tokenizer of {folder.name} is code of its own (auto_map), which is never run", "foreign_code")
+        raise EngineError(
+            f"the tokenizer of {folder.name} is code of its own (auto_map), which is never run", "foreign_code"
+        )
     ends = _numbers(config.get("eos_token_id"))
     source = _template_source(folder, settings)
     known = "chat_template_type" not in settings and config.get("model_type") in FAMILIES
@@ -122,7 +127,9 @@ def _through_mlx_lm(folder: Path, ends: set[int]) -> Vocabulary:
         try:
             return list(tokenizer.apply_chat_template(words, add_generation_prompt=True))
         except Exception as error:  # Templates raise what they like.
-            raise EngineError(f"the chat template of this model refuses these messages: {error}", "bad_request") from error
+            raise EngineError(
+                f"the chat template of this model refuses these messages: {error}", "bad_request"
+            ) from error
 
     return Vocabulary(prompt, tokenizer.decode, frozenset(tokenizer.eos_token_ids))
 

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from exo_cli.engine.inference.once import made_once
+from exo_cli.engine.once import made_once
 
 _PREFIX = "scipy_"
 _PACKAGE = "scipy_openblas32"

@@ -1,6 +1,6 @@
 """The process that holds a shard: obeys the node's orders, reports what it does, and dies with the node.
 
-    python -m exo_cli.engine.runner.child [--cache FOLDER]     a runner: orders on standard input, reports on standard output
+    python -m exo_cli.engine.runner.child [--cache FOLDER]     a runner: orders on stdin, reports on stdout
     python -m exo_cli.engine.runner.child --probe              one line about what could run here
     python -m exo_cli.engine.runner.child --convert SRC DST    a GGUF file as a folder that mlx-lm reads
 
@@ -42,9 +42,9 @@ from exo_cli.engine.runner.frames import (
     Generate,
     Load,
     Memory,
+    StatusReport,
     Step,
     StepText,
-    StatusReport,
     Stop,
     Warmup,
 )
@@ -52,6 +52,7 @@ from exo_cli.engine.runner.inbox import Entry, Inbox, Refusal, Unreadable
 from exo_cli.engine.runner.outgoing import Outgoing, own_pipes
 
 CACHE_VARIABLE = "EXO_RUNNER_CACHE"
+_SERVING = ("RunnerReady", "RunnerRunning")
 
 
 class _OrderError(Exception):
@@ -106,7 +107,7 @@ class Child:
                 self._engine.connect(ring, self._place.shard.rank)
                 self._report(RunnerConnected())
             case Load(model_path=model_path):
-                self._expect(entry, "RunnerConnected" if self._place.shard.world_size > 1 else "RunnerIdle", "RunnerConnected")
+                self._expect(entry, *(["RunnerIdle"] if self._place.shard.world_size == 1 else []), "RunnerConnected")
                 self._load(Path(model_path))
             case Warmup():
                 self._expect(entry, "RunnerLoaded")
@@ -143,7 +144,7 @@ class Child:
 
     def _work(self, task_id: str, params: ChatParams | None) -> None:
         """One task from its turn to its one Done."""
-        if self._status.type not in ("RunnerReady", "RunnerRunning"):
+        if self._status.type not in _SERVING:
             self._inbox.finish(task_id)
             error = f"the runner is {self._status.type}, not ready"
             self._outgoing.send(Done(task_id=task_id, reason="error", code="not_ready", error=error))
@@ -189,7 +190,7 @@ class Child:
         return Result("stop")
 
     def _skip(self, task_id: str) -> None:
-        if self._held is not None and self._place.shard.rank == 0 and self._status.type in ("RunnerReady", "RunnerRunning"):
+        if self._place.shard.rank == 0 and self._status.type in _SERVING:
             self._engine.skip(task_id)
 
     def _end(self) -> None:
@@ -212,7 +213,7 @@ class Child:
 
     def _expect(self, order: Connect | Load | Warmup, *statuses: str) -> None:
         if self._status.type not in statuses:
-            raise _OrderError(f"{order.type} in status {self._status.type} (expected {' or '.join(dict.fromkeys(statuses))})")
+            raise _OrderError(f"{order.type} in status {self._status.type} (expected {' or '.join(statuses)})")
 
     def _report(self, status: RunnerStatus) -> None:
         self._status = status
@@ -267,7 +268,7 @@ def _default_cache() -> Path:
 
 def main(arguments: list[str]) -> int:
     """Be a runner, or do one of the other two things."""
-    parser = argparse.ArgumentParser(prog="exo_cli.engine.runner.child", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(prog="exo_cli.engine.runner.child", description="A runner, for a node to start.")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where converted models are kept")
     parser.add_argument("--probe", action="store_true", help="print one line about what could run here")
     parser.add_argument("--convert", nargs=2, type=Path, metavar=("SRC", "DST"), help="make a folder of a GGUF file")

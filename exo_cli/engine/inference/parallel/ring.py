@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import cast
 
 import mlx.core as mx
 
@@ -64,13 +65,14 @@ class Ring:
         wide = hidden.astype(_WIRE)
         mx.eval(wide)
         words = mx.array([header.op, header.positions, header.wanted, _KINDS.index(hidden.dtype)], mx.int32)
-        mx.async_eval(mx.distributed.send(words, self._next, group=self._group))
+        said = mx.distributed.send(words, self._next, group=self._group)
+        mx.async_eval(said)  # type: ignore[no-untyped-call]  # its stub has no types
         mx.eval(mx.distributed.send(wide, self._next, group=self._group))
 
     def receive(self) -> Header:
         """What the rank before says; waits for it."""
         words = mx.distributed.recv((4,), mx.int32, self._previous, group=self._group)
-        op, positions, wanted, detail = words.tolist()
+        op, positions, wanted, detail = cast("list[int]", words.tolist())
         return Header(Op(op), positions, bool(wanted), detail)
 
     def receive_hidden(self, header: Header, hidden_size: int, positions: int | None = None) -> mx.array:
