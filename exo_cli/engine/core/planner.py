@@ -168,10 +168,14 @@ def _create_runner(view: View) -> Iterator[Action]:
         yield CreateRunner(instance_id=instance.instance_id, runner_id=shard.runner_id)
 
 
+# Ranks connect while their files still come, so a download that failed is tried again in a group too.
+_BEFORE_LOADING = frozenset({"RunnerIdle", "RunnerConnecting", "RunnerConnected"})
+
+
 def _download_model(view: View) -> Iterator[Action]:
     for runner in view.local.runners.values():
         model_id = runner.instance.model_card.model_id
-        if runner.kind != "RunnerIdle" or model_id in view.local.downloading:
+        if runner.kind not in _BEFORE_LOADING or model_id in view.local.downloading:
             continue
         progress = view.state.downloads.get(view.local.node_id, {}).get(model_id)
         if progress is not None and progress.kind == DownloadKind.COMPLETED:
