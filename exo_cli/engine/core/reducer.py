@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import assert_never
 
 from exo_cli.engine.core.events import (
-    By,
     Event,
     InstanceCreated,
     InstanceDeleted,
@@ -26,7 +25,8 @@ from exo_cli.engine.core.events import (
     TopologyEdgeDeleted,
     VotersChanged,
 )
-from exo_cli.engine.core.runners import RunnerFailed, RunnerReady, RunnerShutdown
+from exo_cli.engine.core.runners import RunnerFailed, RunnerIdle, RunnerReady, RunnerShutdown
+from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import OUTCOMES_KEPT, Failures, Node, Outcome, Runner, State
 
 STABLE_SECONDS = 60.0
@@ -37,7 +37,8 @@ def apply(state: State, record: Record) -> None:
     """Fold one record into the state, in place."""
     state.index, state.term = record.index, record.term
     fold_event(state, record.event, record.index, record.at)
-    _remember_outcome(state, record.by, record)
+    if record.by.command_id is not None:
+        _remember_outcome(state, record.by.command_id, record)
 
 
 def applied(state: State, record: Record) -> State:
@@ -87,39 +88,44 @@ def fold_event(state: State, event: Event, index: int, at: datetime | None) -> N
 
 
 def _runner_status_updated(state: State, event: RunnerStatusUpdated, index: int, at: datetime | None) -> None:
-    status = event.runner_status
-    instance = state.instance_of_runner(event.runner_id)
-    if isinstance(status, RunnerShutdown):
-        # The one path by which a runner leaves the state, whoever reports it. Shutting a terminally failed runner
-        # down is how its instance gets another go.
-        state.runners.pop(event.runner_id, None)
-        if instance is not None and (failures := state.failures.get(instance.instance_id)) and failures.terminal:
-            del state.failures[instance.instance_id]
+    """By far the most frequent event of a log, so what is seldom needed (failures) is looked up only when it is."""
+    runner_id, status = event.runner_id, event.runner_status
+    if type(status) is RunnerShutdown:
+        # The one path by which a runner leaves the state, whoever reports it.
+        state.runners.pop(runner_id, None)
+        if state.failures:
+            _give_another_go(state, runner_id)
         return
-    known = state.runners.get(event.runner_id)
-    if instance is not None and isinstance(status, RunnerFailed):
-        _raise_failures(state, instance.instance_id, event, index, at)
-    elif instance is not None and known is not None:
+    known = state.runners.get(runner_id)
+    if type(status) is RunnerFailed:
+        if (instance := state.instance_of_runner(runner_id)) is not None:
+            _raise_failures(state, instance, runner_id, status, index, at)
+    elif known is not None and state.failures and (instance := state.instance_of_runner(runner_id)) is not None:
         _clear_failures(state, instance.instance_id, known, at)
-    same = known is not None and type(known.status) is type(status) and known.attempt == event.attempt
-    state.runners[event.runner_id] = Runner(
-        status=status,
-        attempt=event.attempt,
-        since_index=known.since_index if same and known else index,
-        since=known.since if same and known else at,
-    )
+    endpoint = known.ring_endpoint if known is not None and known.attempt == event.attempt else None
+    if type(status) is RunnerIdle:
+        endpoint = status.ring_endpoint
+    if known is not None and type(known.status) is type(status) and known.attempt == event.attempt:
+        state.runners[runner_id] = Runner(status, event.attempt, known.since_index, known.since, endpoint)
+    else:
+        state.runners[runner_id] = Runner(status, event.attempt, index, at, endpoint)
+
+
+def _give_another_go(state: State, runner_id: str) -> None:
+    """Shutting a terminally failed runner down is how its instance is started again."""
+    instance = state.instance_of_runner(runner_id)
+    if instance is not None and (failures := state.failures.get(instance.instance_id)) and failures.terminal:
+        del state.failures[instance.instance_id]
 
 
 def _raise_failures(
-    state: State, instance_id: str, event: RunnerStatusUpdated, index: int, at: datetime | None
+    state: State, instance: Instance, runner_id: str, status: RunnerFailed, index: int, at: datetime | None
 ) -> None:
-    status = event.runner_status
-    assert isinstance(status, RunnerFailed)
-    instance = state.instances[instance_id]
-    siblings = [state.runners.get(each) for each in instance.runner_ids if each != event.runner_id]
+    instance_id = instance.instance_id
+    siblings = [state.runners.get(each) for each in instance.runner_ids if each != runner_id]
     if any(each is not None and isinstance(each.status, RunnerFailed) for each in siblings):
         return  # one fault, seen by two ranks, counts once
-    if (known := state.runners.get(event.runner_id)) is not None:
+    if (known := state.runners.get(runner_id)) is not None:
         _clear_failures(state, instance_id, known, at)
     earlier = state.failures.get(instance_id)
     count = (earlier.count if earlier else 0) + 1
@@ -128,7 +134,7 @@ def _raise_failures(
         last_index=index,
         last_at=at,
         last_error=status.error_message,
-        runner_id=event.runner_id,
+        runner_id=runner_id,
         phase=status.phase,
         terminal=count >= FAILURES_MAX,
     )
@@ -175,16 +181,14 @@ def _edge_key(event: TopologyEdgeCreated | TopologyEdgeDeleted) -> str:
     return f"{event.edge.source} {event.edge.sink} {event.edge.address}"
 
 
-def _remember_outcome(state: State, by: By, record: Record) -> None:
-    if by.command_id is None:
-        return
+def _remember_outcome(state: State, command_id: str, record: Record) -> None:
     event = record.event
     subject = event.instance.instance_id if isinstance(event, InstanceCreated) else None
     subject = event.instance_id if isinstance(event, InstanceDeleted) else subject
     changed = {InstanceCreated: "created", InstanceDeleted: "deleted"}.get(type(event), "changed")
-    earlier = state.outcomes.pop(by.command_id, None)
+    earlier = state.outcomes.pop(command_id, None)
     if earlier is not None and earlier.subject is not None:
         subject, changed = earlier.subject, earlier.changed
-    state.outcomes[by.command_id] = Outcome(index=record.index, subject=subject, changed=changed)
+    state.outcomes[command_id] = Outcome(index=record.index, subject=subject, changed=changed)
     if len(state.outcomes) > OUTCOMES_KEPT:
         del state.outcomes[next(iter(state.outcomes))]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import cast
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from exo_cli.engine.core.events import DownloadProgress
 from exo_cli.engine.core.ids import AnId
@@ -23,13 +23,21 @@ SCHEMA = 1
 OUTCOMES_KEPT = 1000
 
 
-class Runner(Value):
-    """A runner in the state: its status, the attempt that reported it, since when (index and the master's clock)."""
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A runner in the state: its status, the attempt that reported it, since when (index and the master's clock).
+
+    `ring_endpoint` (`host:port`) is where its rank listens for the group; it came with RunnerIdle and stays known.
+    A dataclass, because the reducer makes one for nearly every record and a pydantic model costs three times as much.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     status: RunnerStatus
     attempt: int | None = None
     since_index: int = -1
     since: datetime | None = None
+    ring_endpoint: str | None = None
 
 
 class Node(Value):
