@@ -21,6 +21,7 @@ from exo_cli.engine.net.rules import FAILED, NOBODY_SECONDS
 _RECONNECT = {"reconnect_time_min": 50, "reconnect_time_max": 2000}
 _NO_RESEND = -1
 _SEND_MILLISECONDS = 100  # then look whether there is still a connection
+_SOON_SECONDS = 0.1  # a node that is there is connected by then
 _TAKEN_AT_ONCE = 1024  # so that a flood does not keep other tasks from running
 
 # The names in trio. What is not here broke at the other end, or on the way.
@@ -225,22 +226,30 @@ class BlockingRequester:
                 return asking
 
     def _connected(self, which: int, deadline: float) -> pynng.Socket:
-        asking = self._sockets.get(which)
-        if asking is not None and asking.pipes:
-            return asking
-        if asking is not None:
-            asking.close()
+        asking = self._sockets.pop(which, None)
+        if asking is None or not asking.pipes:
+            if asking is not None:
+                asking.close()
+            asking = self._dialled(which, deadline)
+        self._sockets[which] = asking
+        return asking
+
+    def _dialled(self, which: int, deadline: float) -> pynng.Socket:
         patience = max(0.001, min(NOBODY_SECONDS, deadline - time.monotonic()))
-        # The system says at once, and in its own words, when nobody listens; nng would try on in silence.
-        socket.create_connection((self._host, self._port + which), timeout=patience).close()
         arrived = threading.Event()
-        asking = self._sockets[which] = pynng.Req0(
-            recv_max_size=self._limits.message_bytes, resend_time=_NO_RESEND, **_RECONNECT
-        )
+        asking = pynng.Req0(recv_max_size=self._limits.message_bytes, resend_time=_NO_RESEND, **_RECONNECT)
         asking.add_post_pipe_connect_cb(lambda _pipe: arrived.set())
-        asking.dial(_url(self.address, which), block=False)
-        if not arrived.wait(patience):
-            raise ConnectionError(f"what listens at {self.address} is not a node")
+        try:
+            asking.dial(_url(self.address, which), block=False)
+            if not arrived.wait(min(_SOON_SECONDS, patience)):
+                # Nng tries on in silence; the system says in its own words why nobody can be reached. Not earlier:
+                # nng's listener makes everybody wait for 100 ms after a caller that hangs up without a word.
+                socket.create_connection((self._host, self._port + which), timeout=patience).close()
+                if not arrived.wait(patience):
+                    raise ConnectionError(f"what listens at {self.address} is not a node")
+        except BaseException:
+            asking.close()
+            raise
         return asking
 
     def close(self) -> None:
