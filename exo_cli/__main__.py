@@ -9,7 +9,7 @@ def main() -> int:
     if argv[:1] == ["__complete"]:
         from exo_cli.complete import run
 
-        return run(argv[1:])
+        return run(argv[1:], _plugins)
     if argv == ["--version"]:
         from exo_cli import __version__
 
@@ -18,6 +18,12 @@ def main() -> int:
     from exo_cli.app import main as app
 
     return app(argv)
+
+
+def _plugins() -> list[tuple[str, str]]:
+    from exo_cli import plugins
+
+    return [(plugin.name, plugin.summary) for plugin in plugins.offered() if plugin.standing == plugins.RUNS]
 
 
 if __name__ == "__main__":

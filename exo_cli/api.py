@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn, Protocol
 
 import typer
 
@@ -38,12 +38,24 @@ from exo_cli.engine.paths import Paths, find_paths
 __all__ = [
     "AuthError", "BadDataError", "BadStateError", "Client", "ConflictError", "Console", "Endpoint", "EndpointOption",
     "ExitCode", "ExoError", "FailedError", "Format", "HeadersOption", "Host", "InfeasibleError", "InternalError",
-    "NotFoundError", "OutputOption", "Paths", "UnavailableError", "UsageError", "WaitTimeoutError",
+    "NotFoundError", "OutputOption", "Paths", "PluginFacts", "UnavailableError", "UsageError", "WaitTimeoutError",
 ]  # fmt: skip
 
 API_VERSION = 1
 # Which failure a command with several targets ends with: the first of these that occurred.
 PRECEDENCE = (70, 5, 4, 7, 9, 11, 6, 3, 1)
+
+
+class PluginFacts(Protocol):
+    """What is known of a plugin without importing it. `standing` is `runs`, or why it does not."""
+
+    name: str
+    source: str
+    target: str
+    dist: str
+    version: str
+    summary: str
+    standing: str
 
 
 class Host:
@@ -57,7 +69,7 @@ class Host:
         self.chosen: Endpoint | None = None
         self.machine = False
         self.interrupted = "interrupted"
-        self.plugins: Callable[[], Sequence[Any]] = tuple
+        self.plugins: Callable[[], Sequence[PluginFacts]] = tuple
 
     @staticmethod
     def of(ctx: typer.Context) -> "Host":

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from exo_cli import __version__
-from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
+from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption, PluginFacts
 from exo_cli.commands import TABLE
 from exo_cli.console import Console
 from exo_cli.engine.core.errors import ExoError, InternalError, UsageError
@@ -76,34 +76,32 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Built-in commands in the order of the table, then those of plugins."""
-        return [*BUILTIN, *(found.name for found in _host(ctx).plugins() if found.name not in BUILTIN)]
+        return [*BUILTIN, *(plugin.name for plugin in _running(ctx))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A stub for help."""
         if cmd_name in BUILTIN:
             return Stub(cmd_name, help=BUILTIN[cmd_name].summary, rich_markup_mode=None)
-        for found in _host(ctx).plugins():
-            if found.name == cmd_name:
-                return Stub(cmd_name, help=found.summary, rich_markup_mode=None)
-        return None
+        summaries = (plugin.summary for plugin in _running(ctx) if plugin.name == cmd_name)
+        return next((Stub(cmd_name, help=summary, rich_markup_mode=None) for summary in summaries), None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is meant."""
         name, rest = args[0], args[1:]
         if name in BUILTIN:
             return name, load(name), rest
-        for found in _host(ctx).plugins():
-            if found.name == name:
-                return name, _plugin_command(found), rest
+        for plugin in _running(ctx):
+            if plugin.name == name:
+                return name, _plugin_command(plugin), rest
         raise _unknown(name, self.list_commands(ctx))
 
 
 def _plugin_command(plugin: Any) -> TyperCommand:
     """A plugin as a command that takes every word; it is imported when it is invoked."""
-    from exo_cli import plugins
+    from exo_cli.plugins import running
 
     def invoke(ctx: typer.Context) -> None:
-        raise typer.Exit(plugins.run(Host.of(ctx), plugin, list(ctx.args)))
+        raise typer.Exit(running.run(Host.of(ctx), plugin, list(ctx.args)))
 
     mounted = typer.Typer(rich_markup_mode=None, add_completion=False)
     mounted.command(
@@ -116,8 +114,10 @@ def _plugin_command(plugin: Any) -> TyperCommand:
     return command
 
 
-def _host(ctx: Any) -> Host:
-    return ctx.find_object(Host) or Host(Console())
+def _running(ctx: Any) -> list[PluginFacts]:
+    """The plugins that run under their name; none without a host (the pages are made without)."""
+    host: Host | None = ctx.find_object(Host)
+    return [] if host is None else [plugin for plugin in host.plugins() if plugin.standing == "runs"]
 
 
 def _unknown(name: str, known: Sequence[str]) -> UsageError:
@@ -173,13 +173,13 @@ def root(
 def new_host() -> Host:
     """A host on this process's streams, with the plugins of this environment."""
 
-    def found() -> Sequence[Any]:
+    def offered() -> Sequence[PluginFacts]:
         from exo_cli import plugins
 
-        return plugins.found()
+        return plugins.offered()
 
     host = Host(Console())
-    host.plugins = found
+    host.plugins = offered
     return host
 
 
