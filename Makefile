@@ -37,7 +37,7 @@ ready:
 	@sh tools/env.sh quiet
 
 chat: ready
-	@.venv/bin/exo chat --temperature 0 -- "$$CHAT_PROMPT"
+	@.venv/bin/exo chat --temperature 0 --no-stdin -- "$$CHAT_PROMPT"
 
 test: ready
 	@.venv/bin/pytest -q -m "not system and not accept"
