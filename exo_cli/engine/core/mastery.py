@@ -245,7 +245,7 @@ class Mastery:
             effects.note.append(Note("hello refused", {"why": fault.reason, "from": source}))
             return fault
         if not replica.is_master and (not link.master_address or link.phase == "seeking"):
-            seeks = {"seeks": True}
+            seeks: dict[str, object] = {"seeks": True}
             return Refusal(code="no_master", reason="this node knows no master yet", details=seeks)
         effects.send.append(Follow(hello.address, "gossip"))
         peers = {

@@ -6,7 +6,7 @@ connect first and n-1 last; ranks 1..n-1 warm up first and 0 last. The rules and
 P21); where the public system raises or locks up there, this one does not.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exo_cli.engine.core.actions import Action
@@ -137,7 +137,7 @@ def _must_end(view: View, runner: LocalRunner) -> bool:
     return told is not None and told.attempt == runner.attempt and told.status.type == "RunnerShuttingDown"
 
 
-def _is_left_behind(view: View, runner: LocalRunner, siblings: list[str]) -> bool:
+def _is_left_behind(view: View, runner: LocalRunner, siblings: Sequence[str]) -> bool:
     """Whether a sibling started anew while this one is past connecting: their group is gone, and nothing would move."""
     if runner.kind == "RunnerConnecting":
         return any(view.status_of(each) in {None, "RunnerShuttingDown"} for each in siblings)

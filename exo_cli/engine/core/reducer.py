@@ -160,7 +160,7 @@ def _task_status_updated(state: State, event: TaskStatusUpdated) -> None:
     if task is None:
         return
     known = type(task).model_fields
-    told = {
+    told: dict[str, object] = {
         name: value
         for name in ("tokens", "seconds", "finish_reason", "error_message")
         if name in known and (value := getattr(event, name)) is not None

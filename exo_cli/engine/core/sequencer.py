@@ -22,8 +22,8 @@ class Sequencer:
             if is_new and (len(self._early) < WAITING_MAX or record.index == self.next_index):
                 self._early[record.index] = record
         ready: list[Record] = []
-        while (record := self._early.pop(self.next_index, None)) is not None:
-            ready.append(record)
+        while self.next_index in self._early:
+            ready.append(self._early.pop(self.next_index))
             self.next_index += 1
         return ready
 

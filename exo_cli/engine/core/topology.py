@@ -33,7 +33,7 @@ class Edge(Value):
 
 
 def changed_enough(old: NodeFacts, new: NodeFacts) -> bool:
-    """Whether a change of facts is worth an event: free memory by more than a sixteenth of all, anything else at all."""
+    """Whether a change is worth an event: free memory by more than a sixteenth of all, anything else at all."""
     if old.model_copy(update={"memory_available_bytes": new.memory_available_bytes}) != new:
         return True
     return abs(old.memory_available_bytes - new.memory_available_bytes) * 16 > max(1, new.memory_bytes)

@@ -142,9 +142,11 @@ def _other(body: bytes) -> Header | Closing:
                 return Header.model_validate(fields)
             if fields.get("kind") == "closing":
                 return Closing.model_validate(fields)
+    except BadLineError:
+        raise
     except ValidationError as error:
         raise BadLineError(f"not a log line: {_first(error)}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadLineError(f"not a log line: {error}") from None
     raise BadLineError("neither a header nor a record")
 
@@ -401,11 +403,18 @@ def unpack(payload: bytes) -> Envelope:
         ForeignMessageError: `protocol` (another version, named), or `malformed`.
     """
     try:
-        return Envelope.model_validate_json(payload)
+        envelope = Envelope.model_validate_json(payload)
     except ValidationError as error:
         raise _foreign(payload, error) from None
     except (ValueError, RecursionError) as error:
         raise ForeignMessageError("malformed", str(error)[:200]) from None
+    if envelope.v != PROTOCOL:
+        raise _other_protocol(envelope.v)
+    return envelope
+
+
+def _other_protocol(spoken: object) -> ForeignMessageError:
+    return ForeignMessageError("protocol", f"it speaks protocol {spoken!a:.40}, this node {PROTOCOL}")
 
 
 def _foreign(payload: bytes, error: ValidationError) -> ForeignMessageError:
@@ -414,5 +423,5 @@ def _foreign(payload: bytes, error: ValidationError) -> ForeignMessageError:
     except (ValueError, RecursionError):
         return ForeignMessageError("malformed", "not JSON")
     if isinstance(plain, dict) and (spoken := cast("dict[str, object]", plain).get("v", PROTOCOL)) != PROTOCOL:
-        return ForeignMessageError("protocol", f"it speaks protocol {spoken!a}, this node {PROTOCOL}")
+        return _other_protocol(spoken)
     return ForeignMessageError("malformed", _first(error))

@@ -1,0 +1,379 @@
+"""The node: one process that joins the core to disk, network, runners and clients. It decides nothing.
+
+`run` takes the folders, opens the log, folds the state from it, and keeps a nursery of the pump, the transport, the
+control socket and the clock until it is asked to stop: then streams end, runners are seen out, the log is closed.
+"""
+
+import logging
+import os
+import platform
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from exo_cli import __version__
+from exo_cli.engine.chats import Chats
+from exo_cli.engine.control import ControlServer
+from exo_cli.engine.core.actions import Action
+from exo_cli.engine.core.effects import ChatCancelled, EndTask, FactsChanged, Submitted, Tick
+from exo_cli.engine.core.intents import Submission
+from exo_cli.engine.core.items import Item
+from exo_cli.engine.core.planner import LocalRunner
+from exo_cli.engine.core.replica import Replica
+from exo_cli.engine.core.state import State
+from exo_cli.engine.core.topology import NodeFacts
+from exo_cli.engine.core.wire import (
+    Answer,
+    CancelChat,
+    Closing,
+    Control,
+    Envelope,
+    ForeignMessageError,
+    Frames,
+    Message,
+    Next,
+    Refusal,
+    pack,
+    unpack,
+)
+from exo_cli.engine.downloads import Downloads
+from exo_cli.engine.hands import Hands
+from exo_cli.engine.journal import Journal
+from exo_cli.engine.log.disk import DiskLog
+from exo_cli.engine.log.memory import MemoryLog
+from exo_cli.engine.net.addresses import split_address
+from exo_cli.engine.opening import checked_address, memory_log, next_incarnation, open_log, open_transport
+from exo_cli.engine.paths import HomeLock, Paths, find_paths, node_id, private_folder
+from exo_cli.engine.ports import Transport
+from exo_cli.engine.probe import cores, node_facts, threads_for
+from exo_cli.engine.pump import Pump, Waiter
+from exo_cli.engine.relay import Relay
+from exo_cli.engine.runner.blas import blas_environment
+from exo_cli.engine.runner.supervisor import ProcessHost
+from exo_cli.engine.store import ModelStore
+from exo_cli.engine.surface import methods
+from exo_cli.engine.surface.of_nodes import own_item
+
+TICK_SECONDS = 0.25
+FACTS_SECONDS = 10.0
+SUBMIT_SECONDS = 10.0
+STOP_SECONDS = 12.0
+SOLO_GRACE_SECONDS = 30.0
+SOLO_ADDRESS = "127.0.0.1:1"
+RING_PORTS = range(7110, 7130)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What `exo node start` was told. `engine` overrides the engine of placements made here (`scripted:FILE`)."""
+
+    listen: str | None = None
+    peers: tuple[str, ...] = ()
+    name: str | None = None
+    solo: bool = False
+    engine: str | None = None
+    fsync: bool = True
+    record: str | None = None
+
+
+def run(options: NodeOptions, on_ready: Callable[[dict[str, object]], None] | None = None) -> None:
+    """Be a node until stopped.
+
+    Raises:
+        ExoError: the folders or ports are taken, the log is damaged; one line and a hint.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    for peer in options.peers:
+        checked_address(peer)
+    paths = find_paths()
+    with ExitStack() as stack:
+        stack.enter_context(HomeLock(paths))
+        node = Node(options, paths, on_ready)
+        trio.run(node.main, stack)
+
+
+class Node:
+    """See the module. What the control surface asks of it is public."""
+
+    replica: Replica
+    pump: Pump
+    hands: Hands
+    chats: Chats
+    relay: Relay
+    transport: Transport
+    control: ControlServer
+    _nursery: trio.Nursery
+
+    def __init__(
+        self, options: NodeOptions, paths: Paths, on_ready: Callable[[dict[str, object]], None] | None
+    ) -> None:
+        """Read who this is; nothing is opened yet."""
+        self.options, self.paths, self._on_ready = options, paths, on_ready
+        self.node_id = node_id(paths)
+        self.name = options.name or platform.node() or self.node_id
+        self.store = ModelStore(paths.models)
+        self._stopping = trio.Event()
+
+    @property
+    def state(self) -> State:
+        """The committed state. Read it, never change it."""
+        return self.replica.state
+
+    # Life --------------------------------------------------------------------------------------------------------
+
+    async def main(self, stack: ExitStack) -> None:
+        """Set everything up, run until asked to stop, and take it down in order."""
+        log, state = (
+            memory_log(self.node_id)
+            if self.options.solo
+            else open_log(self.paths.log, self.node_id, fsync=self.options.fsync)
+        )
+        stack.callback(lambda: log.close(self._closing()))
+        journal = Journal(self.paths.journal)
+        stack.callback(journal.close)
+        self.transport = await open_transport(self.options.listen, solo=self.options.solo)
+        try:
+            facts = await self._facts()
+            incarnation = next_incarnation(self.paths.data / "incarnation")
+            self.replica = Replica(
+                self.node_id, incarnation, self.transport.address, facts, state, __version__, self.options.peers
+            )
+            await self._live(log, journal)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
+                await self.transport.aclose()
+
+    def _closing(self) -> Closing:
+        state = self.replica.state if hasattr(self, "replica") else State()
+        return Closing(index=state.index, term=state.term, state_hash=state.hash())
+
+    async def _facts(self) -> NodeFacts:
+        log_dir = None if self.options.solo else str(self.paths.log)
+        return await trio.to_thread.run_sync(
+            partial(node_facts, self.name, (self.transport.address,), log_dir=log_dir, cache=self.paths.cache)
+        )
+
+    async def _live(self, log: DiskLog | MemoryLog, journal: Journal) -> None:
+        environment = await trio.to_thread.run_sync(blas_environment, self.paths.blas, cores())
+        environment["EXO_RUNNER_CACHE"] = str(self.paths.converted)
+        environment.pop("OPENBLAS_NUM_THREADS", None)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.pump = Pump(
+                self.replica,
+                log,
+                journal,
+                self.transport,
+                nursery,
+                self._act,
+                writes_to_disk=isinstance(log, DiskLog),
+            )
+            self.chats = Chats(self.node_id, self.pump.feed, self._ask_data, lambda: self.state)
+            self.hands = Hands(
+                nursery=nursery,
+                feed=self.pump.feed,
+                state=lambda: self.state,
+                local=self._local,
+                host=ProcessHost(self.runner_log_dir, environment=environment),
+                downloads=Downloads(self.store, self.node_id, self.pump.feed),
+                chats=self.chats,
+                node_id=self.node_id,
+                ring_host=split_address(self.transport.address)[0],
+                ring_ports=RING_PORTS,
+                threads=self._threads,
+            )
+            table = methods(self)
+            self.relay = Relay(nursery, table)
+            private_folder(self.paths.control_socket.parent)
+            self.control = ControlServer(self.paths.control_socket, self._hello, table)
+            await nursery.start(partial(self.transport.serve, self._answer_rpc, self._answer_data))
+            await self.pump.start()
+            for task in (self.pump.run, self.pump.listen, self._tick, self._refresh_facts, self._heed_signals):
+                nursery.start_soon(task)
+            await nursery.start(self.control.serve)
+            if self.options.solo:
+                nursery.start_soon(self._end_when_alone)
+            if self._on_ready is not None:
+                self._on_ready(own_item(self))
+            await self._stopping.wait()
+            await self._wind_down()
+            nursery.cancel_scope.cancel()
+
+    async def _wind_down(self) -> None:
+        """Streams end with a word, runners are seen out and their shutdown is in the log."""
+        for task_id in self.chats.streams.open_ids():
+            await self.chats.end(EndTask(task_id, "node_stopping", f"node {self.name} is stopping"))
+        with trio.move_on_after(STOP_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for runner_id in list(self.hands.pids):
+                    nursery.start_soon(self.hands.shut_down, runner_id)
+            with trio.move_on_after(1.0):
+                while any(self._node_of(each) == self.node_id for each in self.state.runners):
+                    await self.pump.wait_changed(0.2)
+
+    def _node_of(self, runner_id: str) -> str | None:
+        instance = self.state.instance_of_runner(runner_id)
+        shard = instance.shard_of(runner_id) if instance else None
+        return shard.node_id if shard else None
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop; `run` returns when everything is down."""
+        self._stopping.set()
+
+    async def _heed_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for number in signals:
+                if self._stopping.is_set():
+                    os._exit(128 + number)  # asked twice: at once; runners end by the end of their input
+                _LOG.info("stopping on signal %d", number)
+                self.ask_to_stop()
+
+    async def _end_when_alone(self) -> None:
+        """A solo node lives as long as somebody is connected, and waits a little for the first to come."""
+        with trio.move_on_after(SOLO_GRACE_SECONDS):
+            while self.control.connections == 0 and not self.control.all_gone.is_set():
+                await trio.sleep(0.05)
+        while self.control.connections:
+            self.control.all_gone = trio.Event()
+            await self.control.all_gone.wait()
+        self.ask_to_stop()
+
+    # Clocks ------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            self.replica.open_streams = self.open_streams
+            await self.pump.feed(Tick())
+            self.chats.streams.forget_old(trio.current_time())
+            self.relay.drop_left()
+            self.pump.journal.flush_counts(trio.current_time())
+            await trio.sleep(TICK_SECONDS)
+
+    async def _refresh_facts(self) -> None:
+        while True:
+            await trio.sleep(FACTS_SECONDS)
+            await self.pump.feed(FactsChanged(await self._facts()))
+
+    # Doing -------------------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action | EndTask) -> None:
+        if isinstance(action, EndTask):
+            self._nursery.start_soon(self.chats.end, action)
+        elif not self._stopping.is_set() or action.type == "Shutdown":
+            self.hands.act(action)
+
+    def _local(self, runner_id: str) -> LocalRunner | None:
+        return self.replica.tending.local.runners.get(runner_id)
+
+    def _threads(self, world_size: int) -> int:
+        return threads_for(world_size, cores(), len(self.replica.tending.local.runners))
+
+    async def submit(self, submission: Submission) -> Answer:
+        """Put a command to the cluster and wait for its one answer."""
+        waiter = Waiter()
+        await self.pump.feed(Submitted(submission, waiter, SUBMIT_SECONDS))
+        await waiter.is_answered.wait()
+        assert isinstance(waiter.answer, Answer), "a submission is answered by an Answer"
+        return waiter.answer
+
+    def abandon(self, task_id: str, address: str | None) -> None:
+        """Nobody reads a chat any more: cancel it where it runs."""
+        self.chats.streams.close(task_id)
+        if address is None:
+            self._nursery.start_soon(self.pump.feed, ChatCancelled(task_id))
+        else:
+            self._nursery.start_soon(self._cancel_elsewhere, task_id, address)
+
+    async def _cancel_elsewhere(self, task_id: str, address: str) -> None:
+        with suppress(trio.BrokenResourceError, trio.TooSlowError, ForeignMessageError):
+            await self._ask_data(address, CancelChat(task_id=task_id), 5.0)
+
+    # Other nodes -------------------------------------------------------------------------------------------------
+
+    async def _ask_data(self, address: str, message: Message, seconds: float) -> Message:
+        try:
+            return (await self.pump.request(address, message, seconds, data=True)).body
+        except ForeignMessageError as error:
+            raise trio.BrokenResourceError(str(error)) from None
+
+    async def _answer_rpc(self, payload: bytes) -> bytes:
+        return await self._answer(payload, self._answer_control)
+
+    async def _answer_data(self, payload: bytes) -> bytes:
+        return await self._answer(payload, self._answer_chat)
+
+    async def _answer(self, payload: bytes, answer: Callable[[Envelope], Awaitable[Message]]) -> bytes:
+        try:
+            said = await answer(unpack(payload))
+        except ForeignMessageError as error:
+            self.pump.dropped[error.reason] += 1
+            said = Refusal(code=error.reason, reason=str(error)[:2000])
+        return pack(self.replica.envelope(said))
+
+    async def _answer_control(self, envelope: Envelope) -> Message:
+        if isinstance(envelope.body, Control):
+            return await self.relay.answer(envelope.body)
+        return await self.pump.answer_node(envelope)
+
+    async def _answer_chat(self, envelope: Envelope) -> Message:
+        body = envelope.body
+        if isinstance(body, Next) and len(body.after) == 1 and self.relay.knows(stream_id := next(iter(body.after))):
+            frames = await self.relay.take(stream_id, body.after[stream_id], body.wait_seconds)
+            return Frames(control={stream_id: frames})
+        if isinstance(body, Next) and envelope.cluster == "":
+            return Frames(unknown=tuple(body.after))
+        if envelope.cluster != self.state.cluster_id:
+            self.pump.dropped["other cluster"] += 1
+            return Refusal(code="other_cluster", reason=f"this node belongs to cluster {self.state.cluster_id}")
+        return await self.chats.answer(body)
+
+    # Being asked -------------------------------------------------------------------------------------------------
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that have not seen their end."""
+        return self.chats.streams.open_count
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Messages that were not used, by reason."""
+        return dict(self.pump.dropped)
+
+    @property
+    def runner_log_dir(self) -> Path:
+        """Where runners of this node write."""
+        return self.paths.runner_logs
+
+    def engine_name(self, wanted: str | None) -> str:
+        """The engine of a placement made here."""
+        return wanted or self.options.engine or "mlx"
+
+    async def wait_changed(self, seconds: float) -> None:
+        """Wait until the state has changed, or some time has passed."""
+        await self.pump.wait_changed(seconds)
+
+    def has_process_of(self, instance_id: str) -> bool:
+        """Whether a runner process of an instance still lives on this node."""
+        return any(runner_id.rpartition("-")[0] == instance_id for runner_id in self.hands.pids)
+
+    def busy(self, instance_id: str) -> int:
+        """How many chats of an instance this node knows of."""
+        return sum(each.task.instance_id == instance_id for each in self.replica.tending.admitted.values())
+
+    def _hello(self) -> Item:
+        return {
+            "product": "exo-cli",
+            "version": __version__,
+            "control": 1,
+            "node_id": self.node_id,
+            "name": self.name,
+            "pid": os.getpid(),
+            "solo": self.options.solo,
+        }

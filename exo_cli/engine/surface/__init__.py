@@ -1,0 +1,37 @@
+"""The control surface: what commands can ask of a node, over its socket or from another machine.
+
+Reads are answered from the committed state at once. Wishes become commands with an id and one answer. Waiting follows
+the changes of the state, so that nothing that passes quickly is missed, and every wait has a deadline.
+"""
+
+from typing import TYPE_CHECKING
+
+from exo_cli.engine.control import Method
+from exo_cli.engine.surface.reads import Reads
+from exo_cli.engine.surface.talks import Talks
+from exo_cli.engine.surface.wishes import Wishes
+
+if TYPE_CHECKING:
+    from exo_cli.engine.node import Node
+
+
+def methods(node: "Node") -> dict[str, Method]:
+    """The table: every method by the name that clients ask for it."""
+    reads, wishes, talks = Reads(node), Wishes(node), Talks(node)
+    return {
+        "status": reads.status,
+        "nodes": reads.nodes,
+        "node": reads.node_item,
+        "runners": reads.runners,
+        "instances": reads.instances,
+        "watch": reads.watch,
+        "runner_logs": reads.runner_logs,
+        "complete": reads.complete,
+        "place": wishes.place,
+        "delete": wishes.delete,
+        "forget": wishes.forget,
+        "restart": wishes.restart,
+        "stop": wishes.stop,
+        "wait": talks.wait,
+        "chat": talks.chat,
+    }
