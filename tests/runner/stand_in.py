@@ -158,6 +158,7 @@ def surroundings():
         "pid": os.getpid(),
         "fds": open_fds,
         "threads": os.environ["OPENBLAS_NUM_THREADS"],
+        "given": os.environ["GIVEN"],
     }
     report(type="Memory", resident_bytes=0, note=json.dumps(facts))
     obedient()

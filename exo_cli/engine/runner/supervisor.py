@@ -73,6 +73,7 @@ class ProcessHost:
         await on_report(StatusReport(status=runner.ending()))
 
     async def _spawn(self, threads: int) -> trio.Process:
+        # Threads of a matrix library spin: each runner has as many as it was assigned, whatever the environment says.
         counts = dict.fromkeys(_THREAD_VARIABLES, str(threads))
         return await trio.lowlevel.open_process(
             self._command,
@@ -81,7 +82,7 @@ class ProcessHost:
             stderr=subprocess.PIPE,
             close_fds=True,
             start_new_session=True,
-            env={**os.environ, **counts, **self._environment},
+            env={**os.environ, **self._environment, **counts},
         )
 
 
