@@ -56,7 +56,7 @@ from exo_cli.engine.pump import Pump, Waiter
 from exo_cli.engine.relay import Relay
 from exo_cli.engine.runner.blas import blas_environment
 from exo_cli.engine.runner.supervisor import ProcessHost
-from exo_cli.engine.store import ModelStore
+from exo_cli.engine.store.models import ModelStore
 from exo_cli.engine.surface import methods
 from exo_cli.engine.surface.of_nodes import own_item
 

@@ -43,6 +43,7 @@ class Following:
 
     seeds: tuple[str, ...]
     phase: str = "seeking"
+    cluster_id: str = ""
     master: str = ""
     master_address: str = ""
     master_heard: float = float("-inf")
@@ -136,7 +137,9 @@ class Follower:
         effects.send.append(Follow(welcome.master_address, "events"))
         for address in {welcome.master_address, *welcome.peers.values()} - {self.address}:
             effects.send.append(Follow(address, "gossip"))
+        link.cluster_id = welcome.cluster_id
         link.master, link.master_address, link.head = welcome.master, welcome.master_address, welcome.head
+        link.cluster_id = welcome.cluster_id
         link.peers = {node_id: each for node_id, each in welcome.peers.items() if each != self.address}
         link.refused, link.master_heard, self._hellos = "", now.seconds, 0
         link.tried = {}

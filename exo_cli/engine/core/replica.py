@@ -46,6 +46,7 @@ from exo_cli.engine.core.wire import (
     Answers,
     Batch,
     Envelope,
+    GetSnapshot,
     Header,
     Heartbeat,
     Message,
@@ -91,6 +92,12 @@ class Replica:
     def is_master(self) -> bool:
         """Whether this node orders events."""
         return self.consensus.is_master
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that this node belongs to, or is joining."""
+        joining = "" if self.is_master else self.follower.link.cluster_id
+        return joining or self.state.cluster_id
 
     @property
     def is_member(self) -> bool:
@@ -265,7 +272,7 @@ class Replica:
 
     def _heard(self, envelope: Envelope, now: Now, effects: Effects) -> None:
         body = envelope.body
-        if envelope.cluster != self.state.cluster_id or envelope.source == self.node_id:
+        if envelope.cluster != self.cluster_id or envelope.source == self.node_id:
             effects.note.append(Note("dropped", {"why": "other cluster" if envelope.cluster else "no cluster"}))
             return
         if isinstance(body, Pulse):
@@ -349,7 +356,7 @@ class Replica:
     def envelope(self, body: Message) -> Envelope:
         """A message of this node."""
         return Envelope(
-            cluster=self.state.cluster_id,
+            cluster=self.cluster_id,
             source=self.node_id,
             incarnation=self.incarnation,
             version=self.version,
