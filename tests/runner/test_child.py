@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from a_child import Child, a_chat, an_instance
+from tests.runner.a_child import Child, a_chat, an_instance
 
 from exo_cli.engine.core.runners import TRANSITIONS
 from exo_cli.engine.runner.frames import (
