@@ -6,7 +6,7 @@ Prompts and chunks go point to point and are in no log. Every stream gets exactl
 
 import base64
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import trio
 
@@ -151,6 +151,12 @@ class Chats:
         if task_id in self._tasks:
             await self._feed(ChatCancelled(task_id))
 
+    async def tidy(self) -> None:
+        """Cancel what nobody reads any more, and forget what is over."""
+        for task_id in self.streams.left_ids(trio.current_time()):
+            await self.cancel(task_id)
+        self.streams.forget_old(trio.current_time())
+
     # Between nodes -----------------------------------------------------------------------------------------------
 
     async def answer(self, body: Message) -> Message:
@@ -158,7 +164,8 @@ class Chats:
         match body:
             case OpenChat():
                 try:
-                    await self.admit(body.task_id, body.instance_id, body.params, body.client)
+                    stream = await self.admit(body.task_id, body.instance_id, body.params, body.client)
+                    stream.asked_at = trio.current_time()
                 except BadStateError as error:
                     return Refusal(code=error.code, reason=error.message, exit_code=int(error.exit_code))
             case Admit():
@@ -174,13 +181,15 @@ class Chats:
     async def _next(self, body: Next) -> Frames:
         known = {task_id: stream for task_id in body.after if (stream := self.streams.find(task_id)) is not None}
         unknown = tuple(task_id for task_id in body.after if task_id not in known)
+        for stream in known.values():
+            stream.asked_at = trio.current_time()
         if not unknown and known:
             with trio.move_on_after(body.wait_seconds):
                 await _any_news(known, body.after)
         frames = {task_id: stream.ready(body.after[task_id]) for task_id, stream in known.items()}
         return Frames(frames={task_id: ready for task_id, ready in frames.items() if ready}, unknown=unknown)
 
-    async def read(self, task_id: str, address: str | None) -> AsyncIterator[Frame]:
+    async def read(self, task_id: str, address: str | None) -> AsyncGenerator[Frame, None]:
         """The frames of a task in order, up to its terminal one: of this node (address None) or of another."""
         after = -1
         while True:

@@ -251,7 +251,7 @@ class Node:
         while True:
             self.replica.open_streams = self.open_streams
             await self.pump.feed(Tick())
-            self.chats.streams.forget_old(trio.current_time())
+            await self.chats.tidy()
             self.relay.drop_left()
             self.pump.journal.flush_counts(trio.current_time())
             await trio.sleep(TICK_SECONDS)

@@ -13,17 +13,23 @@ from exo_cli.engine.core.tasks import Finish, FinishReason, Frame, TokenChunk, U
 
 LIMIT_CHARACTERS = 8 << 20
 MERGE_BEYOND = 64
+# A stream that another node no longer asks for has no reader any more.
+LEFT_SECONDS = 15.0
 # A finished stream that nobody comes back for is forgotten after this long.
 KEPT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class Stream:
-    """The frames of one task, on the node that produces them (or on the one that relays them)."""
+    """The frames of one task, on the node that produces them.
+
+    `asked_at`: when another node last asked for more (None: its reader is on this node).
+    """
 
     task_id: str
     instance_id: str
     finished_at: float | None = None
+    asked_at: float | None = None
     _frames: deque[Frame] = field(default_factory=deque[Frame])
     _sequence: int = 0
     _given: int = -1
@@ -134,6 +140,14 @@ class Streams:
     def open_ids(self) -> list[str]:
         """The tasks whose streams are open."""
         return [task_id for task_id, stream in self._streams.items() if stream.is_open]
+
+    def left_ids(self, now: float) -> list[str]:
+        """Open streams of other nodes that nobody asks for any more."""
+        return [
+            task_id
+            for task_id, stream in self._streams.items()
+            if stream.is_open and stream.asked_at is not None and now - stream.asked_at > LEFT_SECONDS
+        ]
 
     def forget_old(self, now: float) -> None:
         """Drop finished streams that nobody came back for."""

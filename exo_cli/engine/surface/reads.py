@@ -125,7 +125,9 @@ class Reads:
     def _log_of(self, wanted: str) -> Path:
         folder = self._node.runner_log_dir
         items = self._runner_list()
-        kept: list[Item] = [{"runner_id": path.stem, "node_id": self._node.node_id} for path in sorted(folder.glob("*.log"))]
+        kept: list[Item] = [
+            {"runner_id": path.stem, "node_id": self._node.node_id} for path in sorted(folder.glob("*.log"))
+        ]
         known = {str(item["runner_id"]): item for item in [*kept, *items]}
         item = chosen(wanted, list(known.values()), ("runner_id",), "runner", "exo runners")
         if item["node_id"] != self._node.node_id:

@@ -1,5 +1,6 @@
 """Talks: waiting for an instance, and chatting with one. Both follow the state, and every wait has a deadline."""
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -159,11 +160,12 @@ class Talks:
         is_over = False
         try:
             await tell({"type": "started", **about, "node_id": instance.shards[0].node_id})
-            async for frame in chats.read(task_id, rank_0.address):
-                if isinstance(frame, Finish):
-                    is_over = True
-                    return _finished(frame, about)
-                await tell({"type": "chunk", "sequence": frame.sequence, "text": frame.text})
+            async with aclosing(chats.read(task_id, rank_0.address)) as frames:
+                async for frame in frames:
+                    if isinstance(frame, Finish):
+                        is_over = True
+                        return _finished(frame, about)
+                    await tell({"type": "chunk", "sequence": frame.sequence, "text": frame.text})
         finally:
             if not is_over:
                 self._node.abandon(task_id, rank_0.address)
