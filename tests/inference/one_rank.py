@@ -19,7 +19,7 @@ from tests.inference.tiny import LAYERS
 
 CHUNK = 24
 PROMPT = [(7 * position + position // 5) % 250 for position in range(70)]
-DECODED = 20
+DECODED = 8
 
 
 def split(size: int) -> list[range]:
