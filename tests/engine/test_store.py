@@ -15,10 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
 
 from exo_cli.engine.core import errors
 from exo_cli.engine.core.cards import card_from_config
-from exo_cli.engine.store import ModelStore
+from exo_cli.engine.store import ModelStore, fetching
 from exo_cli.engine.store import hub as hub_process
 from exo_cli.engine.store import models as store_models
 from exo_cli.engine.store.files import MANIFEST
@@ -140,6 +142,29 @@ def a_folder(path, config=CONFIG):
     (path / "config.json").write_text(json.dumps(config))
     (path / "model.safetensors").write_bytes(b"x" * 5000)
     return path
+
+
+@pytest.fixture
+def bring(home, hub, monkeypatch):
+    """What the hub process does for a fetch, in this process: its second of imports is paid once."""
+    addresses = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", addresses)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setattr(fetching, "_SAY_SECONDS", 0.0)
+    seen = []
+
+    def bring():
+        folder = home / "models" / "org--tiny"
+        with hub_process._told("org/tiny", folder):
+            hub_process.files("org/tiny", folder)
+        return seen
+
+    report = rising(lambda here, _: seen.append(here))
+    monkeypatch.setattr(hub_process, "_say", lambda said: report(*said["progress"]))
+    yield bring
+    close_session()
 
 
 CARD = card_from_config("org/tiny", CONFIG, len(WEIGHTS))
@@ -282,6 +307,7 @@ async def test_card_first_then_files(home, hub):
     total = len(WEIGHTS) + len(FILES["config.json"]) + 2
     assert seen[-1] == (total, total)
     assert {token for _, _, token in hub.requests} == {"Bearer hf_secret"}
+    assert all(path.startswith(("/api/models/org/tiny/", "/org/tiny/resolve/")) for path, _, _ in hub.requests)
     assert "hf_secret" not in "".join(path.read_text("latin-1") for path in home.rglob("*") if path.is_file())
     # From here on no network is needed.
     offline = a_store(home, HF_HUB_OFFLINE="1")
@@ -318,29 +344,29 @@ def begun(home, partial):
     ],
     ids=["good", "whole", "range ignored", "longer", "same size", "other bytes"],
 )
-async def test_what_is_there_is_gone_on_with_or_begun_anew(home, hub, partial, ranges, wanted):
-    folder, seen = begun(home, partial), []
+def test_what_is_there_is_gone_on_with_or_begun_anew(home, hub, bring, partial, ranges, wanted):
+    folder = begun(home, partial)
     hub.ranges = ranges
-    await a_store(home, hub).fetch(CARD, lambda here, _: seen.append(here))
+    seen = bring()
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert [asked for path, asked, _ in hub.requests if path.endswith("model.safetensors")] == wanted
     assert not [path for path, _, _ in hub.requests if "/api/" in path], "the manifest says it"
     assert seen == sorted(seen)
 
 
-async def test_files_that_somebody_copied_stay_if_they_are_right(home, hub):
+def test_files_that_somebody_copied_stay_if_they_are_right(home, hub, bring):
     folder = home / "models" / "org--tiny"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(WEIGHTS)
-    await a_store(home, hub).fetch(CARD, lambda *_: None)
+    bring()
     assert not [path for path, _, _ in hub.requests if path.endswith("model.safetensors")]
 
 
-async def test_a_commit_that_is_gone_is_forgotten(home, hub):
+def test_a_commit_that_is_gone_is_forgotten(home, hub, bring):
     folder = begun(home, b"")
     del hub.files["model.safetensors"]
     with refused(errors.NotFoundError, permanent=True, match="there is no"):
-        await a_store(home, hub).fetch(CARD, lambda *_: None)
+        bring()
     assert not (folder / MANIFEST).exists()
 
 
@@ -385,16 +411,16 @@ async def test_offline_asks_nobody(home, hub, switch):
     assert hub.requests == []
 
 
-async def test_a_repository_without_usable_weights(home, hub):
+def test_a_repository_without_usable_weights(hub, bring):
     hub.files = {"config.json": FILES["config.json"], "pytorch_model.bin": b"x"}
     with refused(errors.NotFoundError, permanent=True, match="no weights as safetensors"):
-        await a_store(home, hub).resolve("org/tiny")
+        bring()
 
 
-async def test_no_room_is_said_before_the_fetch(home, hub):
+def test_no_room_is_said_before_the_fetch(home, hub, bring):
     hub.files = {"config.json": FILES["config.json"], "model.safetensors": Huge(WEIGHTS)}
     with refused(errors.FailedError, permanent=True, match="no room for org/tiny in .* needs 46116860184273") as raised:
-        await a_store(home, hub).fetch(CARD, lambda *_: None)
+        bring()
     assert raised.value.code == "no_space"
 
 
@@ -403,13 +429,12 @@ class Huge(bytes):
         return (1 << 62) - len(FILES["config.json"])
 
 
-async def test_a_link_out_of_the_models_folder_is_not_followed(home, hub):
-    store = a_store(home, hub)
+def test_a_link_out_of_the_models_folder_is_not_followed(home, hub, bring):
     (home / "outside").mkdir()
     (home / "models").mkdir()
     (home / "models" / "org--tiny").symlink_to(home / "outside")
     with refused(errors.FailedError, permanent=True, match="is a link"):
-        await store.fetch(CARD, lambda *_: None)
+        bring()
     assert written(home) == []
 
 
