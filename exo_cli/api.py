@@ -235,6 +235,8 @@ def _set_endpoint(ctx: typer.Context, value: str | None) -> None:
         return
     source = ctx.get_parameter_source("endpoint")
     named = "EXO_ENDPOINT" if source is not None and source.name == "ENVIRONMENT" else "--endpoint"
+    if named == "EXO_ENDPOINT" and Host.of(ctx).chosen is not None:
+        return  # the option stood before the command's name
     address = f"unix:{value}" if value.startswith("/") else value
     host, _, port = address.rpartition(":")
     if not address.startswith("unix:/") and not (host and port.isdecimal() and int(port) < 65536):

@@ -4,6 +4,7 @@ An error becomes `error:` and `hint:` lines (one line of JSON for machines) and 
 went away end the process by the signal itself, so that a shell's loop stops too; a bug leaves a file, not a traceback.
 """
 
+import errno
 import importlib
 import os
 import signal
@@ -20,7 +21,7 @@ from exo_cli import __version__
 from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption, PluginFacts
 from exo_cli.commands import TABLE
 from exo_cli.console import Console
-from exo_cli.engine.core.errors import ExoError, InternalError, UsageError
+from exo_cli.engine.core.errors import ExoError, FailedError, InternalError, UsageError
 from exo_cli.engine.paths import find_paths
 
 BUILTIN = {row.name: row for row in TABLE}
@@ -92,26 +93,28 @@ class LazyGroup(TyperGroup):
             return name, load(name), rest
         for plugin in _running(ctx):
             if plugin.name == name:
-                return name, _plugin_command(plugin), rest
+                return name, Foreign(plugin), rest
         raise _unknown(name, self.list_commands(ctx))
 
 
-def _plugin_command(plugin: Any) -> TyperCommand:
-    """A plugin as a command that takes every word; it is imported when it is invoked."""
-    from exo_cli.plugins import running
+class Foreign(TyperCommand):
+    """A plugin as a command: every word is its own, and it is imported when it is invoked."""
 
-    def invoke(ctx: typer.Context) -> None:
-        raise typer.Exit(running.run(Host.of(ctx), plugin, list(ctx.args)))
+    def __init__(self, plugin: PluginFacts) -> None:
+        """Stand for a plugin."""
+        super().__init__(plugin.name, rich_markup_mode=None)
+        self.plugin = plugin
 
-    mounted = typer.Typer(rich_markup_mode=None, add_completion=False)
-    mounted.command(
-        plugin.name,
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
-    )(invoke)
-    command = typer.main.get_command(mounted)
-    assert isinstance(command, TyperCommand), "one function is one command"
-    return command
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Leave the words as they are, `--` and `--help` too."""
+        ctx.args = list(args)
+        return args
+
+    def invoke(self, ctx: Any) -> NoReturn:
+        """Run it, to its own exit code."""
+        from exo_cli.plugins import running
+
+        raise typer.Exit(running.run(Host.of(ctx), self.plugin, list(ctx.args)))
 
 
 def _running(ctx: Any) -> list[PluginFacts]:
@@ -200,11 +203,19 @@ def main(argv: list[str]) -> int:
         die_of(signal.SIGPIPE)
     except InternalError as error:
         return _end(host, kept(error, error.__cause__ or error))
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            return _end(host, kept(InternalError(_bug(error)), error))
+        _drop_output()
+        return _end(host, FailedError(f"the answer cannot be written: {error.strerror}", "df -h"))
     except ExoError as error:
         return _end(host, error)
     except Exception as error:
-        summary = f"this is a bug in exo: {type(error).__name__}: {error}"
-        return _end(host, kept(InternalError(summary), error))
+        return _end(host, kept(InternalError(_bug(error)), error))
+
+
+def _bug(error: Exception) -> str:
+    return f"this is a bug in exo: {type(error).__name__}: {error}"
 
 
 def run(host: Host, argv: list[str]) -> int:
@@ -270,11 +281,17 @@ def kept(error: InternalError, cause: BaseException) -> InternalError:
     return error
 
 
+def _drop_output() -> None:
+    """What is left in stdout's buffer, or comes yet, goes nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def die_of(number: signal.Signals) -> NoReturn:
     """End by the signal itself, quietly: what is left in the streams' buffers goes nowhere."""
     with suppress(OSError, ValueError):
         if number == signal.SIGPIPE:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
         sys.stdout.flush()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -79,7 +79,6 @@ def completion_table() -> str:
     """The module `_command_table`."""
     return f'''"""The tree of commands as completion walks it. Written by `{MENDS}`; do not edit."""
 
-# ruff: noqa: E501
 # fmt: off
 # An option's second part: None for a flag, its words, or the kind of value that it takes.
 TYPE_CHECKING = False

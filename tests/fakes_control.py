@@ -1,7 +1,7 @@
 """A control server for tests: speaks the frames of `engine/control.py`, answers what a test scripts.
 
-A fake of a port, and kept as small as one: no node, no state. A method is a function of its params that yields events and
-returns a result, or raises an ExoError; `sleep` in one stands for a node that hangs.
+A fake of a port, kept small: no node, no state. A method is a function of its params that yields events and returns a
+result, or raises an ExoError; a node that hangs is one whose method, or whose greeting, never comes.
 """
 
 import contextlib

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import typer
 
-from exo_cli.api import Host
+from exo_cli.api import Host, PluginFacts
 from exo_cli.engine.core.errors import ExoError, InternalError
-from exo_cli.plugins import PROGRAM, Plugin, entry_points, is_allowed, may_run, search_path
+from exo_cli.plugins import PROGRAM, entry_points, is_allowed, may_run, search_path
 
 
-def run(host: Host, plugin: Plugin, arguments: list[str]) -> int:
+def run(host: Host, plugin: PluginFacts, arguments: list[str]) -> int:
     """Run a plugin with the words that follow its name; its exit code. A program takes this process's place."""
     if plugin.source == PROGRAM:
         _become(host, plugin, arguments)
@@ -26,7 +26,7 @@ def run(host: Host, plugin: Plugin, arguments: list[str]) -> int:
     try:
         if not _is_typer(target):
             return int(target(arguments, host) or 0)
-        mounted = typer.main.get_command(target)
+        mounted = _plain(typer.main.get_command(target))
         with mounted.make_context(f"exo {plugin.name}", arguments, obj=host) as context:
             mounted.invoke(context)
     except SystemExit as end:
@@ -38,7 +38,15 @@ def run(host: Host, plugin: Plugin, arguments: list[str]) -> int:
     return 0
 
 
-def load(plugin: Plugin) -> Any:
+def _plain(command: Any) -> Any:
+    """Its help, as that of every command: no boxes, nothing that a pipe would choke on."""
+    command.rich_markup_mode = None
+    for child in getattr(command, "commands", {}).values():
+        _plain(child)
+    return command
+
+
+def load(plugin: PluginFacts) -> Any:
     """What the entry point names. Whatever goes wrong in there, an exit too, is that plugin's error."""
     module, _, attribute = plugin.target.partition(":")
     try:
@@ -56,7 +64,7 @@ def load(plugin: Plugin) -> Any:
     return target
 
 
-def broken(plugin: Plugin, how: str, error: BaseException) -> InternalError:
+def broken(plugin: PluginFacts, how: str, error: BaseException) -> InternalError:
     """A plugin's failure, with whose it is and how to be rid of it."""
     summary = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     hints = [f"exo plugin doctor {plugin.name}", *([f"pip uninstall {plugin.dist}"] if plugin.dist else [])]
@@ -72,7 +80,7 @@ def _is_ours(error: Exception) -> bool:
     return isinstance(error, ExoError | typer.Exit | typer.Abort | typer.BadParameter.mro()[2] | BrokenPipeError)
 
 
-def _become(host: Host, plugin: Plugin, arguments: list[str]) -> NoReturn:
+def _become(host: Host, plugin: PluginFacts, arguments: list[str]) -> NoReturn:
     path, taken = _program_for([plugin.name, *arguments]) or (plugin.target, 1)
     environment = dict(os.environ, EXO_PLUGIN_API="1", EXO_BIN=sys.argv[0], EXO_COLOR=host.console.color)
     if host.chosen is not None:
