@@ -43,7 +43,7 @@ __all__ = [
 
 API_VERSION = 1
 # Which failure a command with several targets ends with: the first of these that occurred.
-PRECEDENCE = (70, 5, 4, 7, 9, 11, 6, 3, 1)
+PRECEDENCE = (70, 5, 4, 7, 9, 11, 6, 3, 2, 1)
 
 
 class PluginFacts(Protocol):
