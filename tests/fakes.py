@@ -1,6 +1,7 @@
 """Stand-ins for the ports, in process, without waits of their own; each passes the contract suite of the real thing."""
 
 import itertools
+import signal as signals
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -111,10 +112,12 @@ class FakeRunner:
             self._said.append(report)
         self._wake()
 
-    def crash(self, signal: int | None = 9, *, exit_code: int | None = None, message: str | None = None) -> None:
+    def crash(self, signal: int = 9, *, exit_code: int | None = None, message: str | None = None) -> None:
         """Cue: the process is no more."""
-        name = "SIGKILL" if signal == 9 else f"SIG{signal}"
-        seen = f"ended with exit code {exit_code}" if exit_code is not None else f"killed by signal {signal} ({name})"
+        if exit_code is None:
+            seen = f"killed by signal {signal} ({signals.Signals(signal).name})"
+        else:
+            seen = f"ended with exit code {exit_code}"
         self._verdict = self._verdict or RunnerFailed(
             error_message=message or seen,
             phase=self._phase,
