@@ -36,7 +36,11 @@ FAILURES_MAX = 5
 def apply(state: State, record: Record) -> None:
     """Fold one record into the state, in place."""
     state.index, state.term = record.index, record.term
-    fold_event(state, record.event, record.index, record.at)
+    event = record.event
+    if type(event) is RunnerStatusUpdated:
+        _runner_status_updated(state, event, record.index, record.at)
+    else:
+        fold_event(state, event, record.index, record.at)
     if record.by.command_id is not None:
         _remember_outcome(state, record.by.command_id, record)
 
@@ -112,9 +116,10 @@ def _runner_status_updated(state: State, event: RunnerStatusUpdated, index: int,
 
 
 def _give_another_go(state: State, runner_id: str) -> None:
-    """Shutting a terminally failed runner down is how its instance is started again."""
+    """Shutting the terminally failed runner down (not a sibling of it) is how its instance is started again."""
     instance = state.instance_of_runner(runner_id)
-    if instance is not None and (failures := state.failures.get(instance.instance_id)) and failures.terminal:
+    failures = state.failures.get(instance.instance_id) if instance is not None else None
+    if instance is not None and failures is not None and failures.terminal and failures.runner_id == runner_id:
         del state.failures[instance.instance_id]
 
 
