@@ -237,7 +237,11 @@ class Hands:
     async def _load(self, instance_id: str, runner_id: str) -> None:
         instance = self._state().instances.get(instance_id)
         path = await self._downloads.find(instance) if instance else None
-        self._order(runner_id, Load(model_path=str(path) if path else "/nonexistent"))
+        if instance is not None:
+            # What is gone meanwhile is named to the runner, which says so in its own words.
+            self._order(
+                runner_id, Load(model_path=str(path or instance.model_card.path or instance.model_card.model_id))
+            )
 
     def _download(self, instance_id: str) -> None:
         if (instance := self._state().instances.get(instance_id)) is not None:

@@ -12,18 +12,21 @@ from exo_cli.engine.core.runners import Value
 
 
 class ModelCard(Value):
-    """What a model is. `source` says where its bytes come from: `embedded`, `hub`, or `folder` / `gguf` with a path."""
+    """What a model is. `source` says where its bytes come from: `hub`, or `folder` / `gguf` with a path.
+
+    Figures are bounded: cards come from files and from peers, and placement counts with them.
+    """
 
     model_id: str
-    n_layers: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    n_heads: int = Field(ge=1)
-    n_kv_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    vocab_size: int = Field(ge=1)
-    storage_bytes: int = Field(ge=0)
-    embedding_bytes: int = Field(ge=0)
-    context_length: int = Field(ge=1)
+    n_layers: int = Field(ge=1, le=10_000)
+    hidden_size: int = Field(ge=1, le=1_000_000)
+    n_heads: int = Field(ge=1, le=1_000_000)
+    n_kv_heads: int = Field(ge=1, le=1_000_000)
+    head_dim: int = Field(ge=1, le=1_000_000)
+    vocab_size: int = Field(ge=1, le=100_000_000)
+    storage_bytes: int = Field(ge=0, lt=1 << 60)
+    embedding_bytes: int = Field(ge=0, lt=1 << 60)
+    context_length: int = Field(ge=1, le=1_000_000_000)
     family: str
     bits: int | None = None
     source: str = "hub"
