@@ -42,6 +42,7 @@ class Downloads:
 
     async def _fetch(self, instance: Instance, told: "Teller") -> None:
         """Fetch, and say how far it is at most once a second."""
+        fault: ExoError | OSError | None = None
         async with trio.open_nursery() as nursery:
 
             async def tell() -> None:
@@ -51,8 +52,14 @@ class Downloads:
                     await trio.sleep(PROGRESS_SECONDS)
 
             nursery.start_soon(tell)
-            await self._store.fetch(instance.model_card, told.moved)
+            try:
+                await self._store.fetch(instance.model_card, told.moved)
+            except (ExoError, OSError) as error:
+                # Raised below: what leaves a nursery is a group, which nobody above looks into.
+                fault = error
             nursery.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
 
 
 class Teller:
