@@ -5,11 +5,8 @@ show an answer. A plugin is a `typer.Typer` or a callable `(argv, host) -> int` 
 `exo.commands.v1`; it raises the errors named here, and they end as every command's do.
 """
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from enum import StrEnum
 from typing import Annotated, NoReturn, Protocol
 
 import typer
@@ -36,9 +33,10 @@ from exo_cli.engine.core.errors import (
 from exo_cli.engine.paths import Paths, find_paths
 
 __all__ = [
-    "AuthError", "BadDataError", "BadStateError", "Client", "ConflictError", "Console", "Endpoint", "EndpointOption",
-    "ExitCode", "ExoError", "FailedError", "Format", "HeadersOption", "Host", "InfeasibleError", "InternalError",
-    "NotFoundError", "OutputOption", "Paths", "PluginFacts", "UnavailableError", "UsageError", "WaitTimeoutError",
+    "AnswerFormat", "AnswerWriter", "AuthError", "BadDataError", "BadStateError", "Client", "ConflictError", "Console",
+    "Endpoint", "EndpointOption", "ExitCode", "ExoError", "FailedError", "Format", "HeadersOption", "Host",
+    "InfeasibleError", "InternalError", "NotFoundError", "OutputOption", "Paths", "PluginFacts", "UnavailableError",
+    "UsageError", "WaitTimeoutError",
 ]  # fmt: skip
 
 API_VERSION = 1
@@ -167,58 +165,49 @@ class Host:
         raise typer.Exit(next((code for code in PRECEDENCE if code in codes), 1))
 
 
-class NodeProcess:
-    """A node started in the background, as a new session, so that it outlives this command and its terminal."""
+class AnswerFormat(StrEnum):
+    """The answer as text, as one document, or as the chunks of the field's chat interface."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
-        """Start `exo node start ARGUMENTS` with its output in `log` (the one before is kept beside it)."""
-        self.log = log
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if log.exists():
-            log.replace(log.with_name(log.name + ".1"))
-        log.touch(mode=0o600)
-        with log.open("wb") as output:
-            # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
+    TEXT = "text"
+    JSON = "json"
+    JSONL = "jsonl"
 
-    def wait_answers(self, endpoint: Endpoint, timeout_seconds: float, *, own: bool) -> Client:
-        """A connection as soon as the node answers; `own` means this very process, not one that was quicker.
 
-        Raises:
-            FailedError: it ended first, with the last lines that it printed, or it never answered.
-        """
-        end = time.monotonic() + timeout_seconds
-        while True:
-            ended = self._process.poll()
-            try:
-                client = Client(endpoint)
-                if not own or client.hello.get("pid") == self.pid:
-                    return client
-                client.close()
-            except UnavailableError as error:
-                if error.details["reason"] not in {"absent", "lost"}:
-                    raise
-            if ended is not None:
-                raise self._failed(f"the node ended with exit code {ended}", ended)
-            if time.monotonic() > end:
-                self._process.terminate()
-                raise self._failed(f"the node did not answer within {timeout_seconds:.0f} s", 1)
-            time.sleep(0.02)
+class AnswerWriter:
+    """An answer of a model: text as it comes, chunks of the field's chat interface, or one document."""
 
-    def _failed(self, what: str, code: int) -> FailedError:
-        try:
-            last = self.log.read_text(errors="replace").splitlines()[-10:]
-        except OSError:
-            last = []
-        exit_code = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
-        return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
+    def __init__(self, console: Console, form: AnswerFormat) -> None:
+        """Begin an answer."""
+        self.console = console
+        self.form = form
+        self.text = ""
+        self.about: Message = {}
+
+    def chunk(self, piece: str) -> None:
+        """Take a piece of the answer."""
+        self.text += piece
+        if self.form is AnswerFormat.TEXT:
+            self.console.text(piece)
+        elif self.form is AnswerFormat.JSONL:
+            self._line({"role": "assistant", "content": piece}, {"finish_reason": None})
+
+    def end(self) -> None:
+        """The answer is over, well or not: text gets its line end."""
+        if self.form is AnswerFormat.TEXT and self.text and not self.text.endswith("\n"):
+            self.console.text("\n")
+
+    def finish(self, item: Message) -> None:
+        """It ended well: the document, or the last chunk with what it took."""
+        if self.form is AnswerFormat.JSON:
+            self.console.document(views.item_document("Chat", None, {**item, "text": self.text}))
+        elif self.form is AnswerFormat.JSONL:
+            self._line({}, item)
+
+    def _line(self, delta: Message, item: Message) -> None:
+        choice = {"index": 0, "delta": delta, "finish_reason": item.get("finish_reason")}
+        whose: Message = {"id": self.about.get("task_id"), "model": self.about.get("model")}
+        figures: Message = {key: item[key] for key in ("usage", "seed") if key in item}
+        self.console.json_line({"object": "chat.completion.chunk", **whose, "choices": [choice], **figures})
 
 
 # -- options that several commands share; each works before and after the command's name -------------------------------

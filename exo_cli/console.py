@@ -7,20 +7,25 @@ from other machines: everything that is shown to a person goes through `visible`
 import json
 import os
 import re
+import select
+import stat
 import sys
+import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TextIO
 
-from exo_cli.engine.core.errors import ExoError
+from exo_cli.engine.core.errors import BadDataError, ExoError
 
 # What a terminal would obey or hide: control characters, bidirectional overrides, invisible marks, lone surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+SLOW_STDIN_SECONDS = 2.0
 PROSE = "\n\t\u200c\u200d"
 
 
@@ -127,6 +132,48 @@ class Console:
         """Before a table is drawn again; only on a terminal that understands it."""
         if self.on_terminal and os.environ.get("TERM") != "dumb":
             self.out.write("\x1b[H\x1b[2J")
+
+    # -- stdin --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether a person types on stdin."""
+        return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+    def piped(self, *, beside_argument: bool) -> str | None:
+        """All of stdin when it is a pipe or a file; beside an argument nothing else is read: it may never end (cron).
+
+        Raises:
+            BadDataError: it is no text.
+        """
+        if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+            return None
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        if beside_argument and not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+            return None
+        if not stat.S_ISREG(mode) and not select.select([sys.stdin], [], [], SLOW_STDIN_SECONDS)[0]:
+            self.say("waiting for text on stdin (--no-stdin does without)")
+        try:
+            return sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadDataError(f"stdin is not UTF-8 text (byte {error.start})", "file -") from None
+
+    def typed(self) -> Iterator[str]:
+        """Line after line that a person types, until Ctrl-D. Ctrl-C clears the line; twice in a second it leaves."""
+        with suppress(ImportError):
+            import readline  # noqa: F401 - gives input() its editing and history
+        last = 0.0
+        while True:
+            try:
+                yield input("> ")
+            except EOFError:
+                self.say("")
+                return
+            except KeyboardInterrupt:
+                self.say("")
+                if time.monotonic() - last < 1:
+                    raise
+                last = time.monotonic()
 
     # -- talk ---------------------------------------------------------------------------------------------------------
 

@@ -196,9 +196,10 @@ def chat_figures(item: Item) -> str:
     return ", ".join(parts)
 
 
-def replay_summary(item: Item) -> Table:
+def replay_summary(item: Item, *, checked: bool) -> Table:
     """What a fold came to, as rows."""
     state: Item = item.get("state") or {}
+    found = item.get("findings") or ()
     sizes = [f"{len(state[key])} {key}" for key in ("nodes", "instances", "runners", "tasks") if key in state]
     rows = [
         ("format", said(item.get("format"))),
@@ -206,7 +207,7 @@ def replay_summary(item: Item) -> Table:
         ("state", ", ".join(sizes) or "-"),
         ("state hash", said(item.get("state_hash"))),
         ("torn tail", said(item.get("torn_tail"))),
-        ("findings", str(len(item.get("findings") or ()))),
+        ("findings", str(len(found)) if checked or found else "not looked for (--check)"),
     ]
     return Table(("", ""), tuple(rows))
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from exo_cli import views
-from exo_cli.api import EndpointOption, HeadersOption, Host, NodeProcess, OutputOption
+from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
 from exo_cli.engine.client import Client
+from exo_cli.engine.client.background import NodeProcess
 from exo_cli.engine.client.endpoint import local_endpoint
 from exo_cli.engine.core.errors import NotFoundError, UnavailableError, UsageError, WaitTimeoutError
 

@@ -1,7 +1,6 @@
 """`exo replay LOG`: the state that a recorded log adds up to, and what is wrong in it."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,6 @@ import typer
 from exo_cli import views
 from exo_cli.api import Host
 from exo_cli.engine.client.endpoint import Message
-from exo_cli.engine.core.errors import ExitCode
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -24,7 +22,9 @@ class ReplayFormat(StrEnum):
 @app.command()
 def replay(
     ctx: typer.Context,
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="A segment, or a folder of segments.")],
+    log: Annotated[
+        str, typer.Argument(metavar="LOG", help="A segment, a folder of segments, a node's home, or - for stdin.")
+    ],
     at: Annotated[int | None, typer.Option(min=-1, metavar="INDEX", help="Stop after this record.")] = None,
     check: Annotated[bool, typer.Option("--check", help="End with 1 when something is found to be wrong.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A torn tail is an error too.")] = False,
@@ -36,24 +36,22 @@ def replay(
 
     Shows what it adds up to and what is stale or contradictory in it. The log is never written to.
     """
-    from exo_cli.engine import replayer
+    from exo_cli.engine.replayer import replay as fold
 
     host = Host.of(ctx)
-    folded: Message = replayer.replay(
-        log, at=at, check=check, strict=strict, skip_bad=skip_bad, skip_unknown=skip_unknown
-    )
-    item: Message = {key: value for key, value in folded.items() if key != "revision"}
+    folded: Message = fold(log, at=at, check=check, strict=strict, skip_bad=skip_bad, skip_unknown=skip_unknown)
+    item: Message = folded["item"]
+    if item.get("torn_tail"):
+        host.console.say(f"warning: the log ends in the middle of a record: {views.said(item['torn_tail'])}")
     if output is ReplayFormat.JSON:
         host.console.document(views.item_document("Replay", folded.get("revision"), item))
     else:
-        _summarise(host, item)
-    if check and item.get("findings"):
-        raise typer.Exit(int(ExitCode.FAILED))
+        _summarise(host, item, checked=check)
+    raise typer.Exit(folded["exit_code"])
 
 
-def _summarise(host: Host, item: Message) -> None:
-    host.console.table(views.replay_summary(item), headers=False)
-    findings: list[Message] = item.get("findings") or []
-    if findings:
+def _summarise(host: Host, item: Message, *, checked: bool) -> None:
+    host.console.table(views.replay_summary(item, checked=checked), headers=False)
+    if found := item.get("findings"):
         host.console.data("")
-        host.console.table(views.findings(findings))
+        host.console.table(views.findings(found))

@@ -1,0 +1,91 @@
+"""Nodes that a command starts: in the background to stay, or solo, for as long as somebody is connected to it."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from exo_cli.engine.client import Client
+from exo_cli.engine.client.endpoint import Endpoint
+from exo_cli.engine.core.errors import ExitCode, FailedError, UnavailableError
+
+RIVAL_SECONDS = 3.0
+LINES_SHOWN = 10
+
+
+class NodeProcess:
+    """A node started in the background, as a new session, so that it outlives this command and its terminal."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        """Start `exo node start ARGUMENTS` with its output in `log` (the one before is kept beside it)."""
+        self.log = log
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(log.with_name(log.name + ".1"))
+        log.touch(mode=0o600)
+        with log.open("wb") as output:
+            # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def wait_answers(self, endpoint: Endpoint, timeout_seconds: float, *, own: bool) -> Client:
+        """A connection as soon as the node answers; `own` means this very process, not one that was quicker.
+
+        Raises:
+            FailedError: it ended first, with its exit code and the last lines that it printed, or it never answered.
+        """
+        end = time.monotonic() + timeout_seconds
+        seen_ended = False
+        while True:
+            ended = self._process.poll()
+            if (client := _connected(endpoint)) is not None:
+                if not own or client.hello.get("pid") == self.pid:
+                    return client
+                client.close()
+            if ended is not None and not seen_ended:
+                seen_ended = True
+                # In conflict with another one that holds the folders: that one answers in a moment, or is just leaving.
+                end = time.monotonic() + (RIVAL_SECONDS if ended == ExitCode.CONFLICT and not own else 0.0)
+            if time.monotonic() >= end:
+                break
+            time.sleep(0.02)
+        if ended is not None:
+            raise self._failed(f"the node ended with exit code {ended}", ended)
+        self._process.terminate()
+        raise self._failed(f"the node did not answer within {timeout_seconds:.0f} s", ExitCode.FAILED)
+
+    def _failed(self, what: str, code: int) -> FailedError:
+        """What went wrong, with the last lines of its output."""
+        try:
+            last = self.log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
+        except OSError:
+            last = []
+        exit_code = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
+        return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
+
+
+def start_solo(log: Path, endpoint: Endpoint, timeout_seconds: float) -> Client:
+    """A connection to a solo node of one's own, or to that of another command that began at the same time."""
+    end = time.monotonic() + timeout_seconds
+    while True:
+        process = NodeProcess(log, "--solo")
+        try:
+            return process.wait_answers(endpoint, end - time.monotonic(), own=False)
+        except FailedError as error:
+            if error.exit_code is not ExitCode.CONFLICT or time.monotonic() > end:
+                raise
+
+
+def _connected(endpoint: Endpoint) -> Client | None:
+    try:
+        return Client(endpoint)
+    except UnavailableError as error:
+        if error.details["reason"] in {"absent", "lost"}:
+            return None
+        raise
