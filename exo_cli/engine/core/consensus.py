@@ -30,6 +30,8 @@ class Consensus:
     def propose(self, events: Iterable[Event], by: By, at: datetime, cause: int | None = None) -> list[Record]:
         """Give events their places at the end of the tail."""
         assert self.is_master, "only the master gives places to events"
+        # As fine as it is written, so that who applies it now and who reads it later have the same state.
+        at = at.replace(microsecond=at.microsecond // 1000 * 1000)
         records: list[Record] = []
         for event in events:
             self.last_index += 1

@@ -186,26 +186,26 @@ def _node(state: State, report: ReportNode) -> Decision:
             return ()
         return (NodeGatheredInfo(node_id=report.node_id, facts=report.facts),)
     joined = NodeJoined(node_id=report.node_id, facts=report.facts, incarnation=report.incarnation)
-    # The runners of the process before ended with it.
+    # The runners of the process before ended with it. The joining is last: what a torn write loses is decided again.
     return (
-        joined,
         *_orphaned(state, report.node_id, f"node {report.node_id} started anew"),
         *_runners_on(state, report.node_id),
+        joined,
     )
 
 
 def _silence(state: State, report: ReportSilence) -> Decision:
     if report.node_id not in state.nodes:
         return ()
-    events: list[Event] = [NodeTimedOut(node_id=report.node_id, reason=report.reason)]
-    events += _orphaned(state, report.node_id, f"node {report.node_id} was lost")
+    events: list[Event] = _orphaned(state, report.node_id, f"node {report.node_id} was lost")
     events += _runners_on(state, report.node_id)
     ended = {event.task_id for event in events if isinstance(event, TaskDeleted)}
     for instance in state.instances.values():
         if report.node_id in instance.node_ids:
             ending = _ended(state, instance.instance_id, DeleteReason.NODE_LOST)
             events += [each for each in ending if getattr(each, "task_id", None) not in ended]
-    return tuple(events)
+    # The node goes last: what a torn write loses is decided again.
+    return (*events, NodeTimedOut(node_id=report.node_id, reason=report.reason))
 
 
 def _runner(state: State, report: ReportRunner) -> Decision:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from exo_cli.engine.core.effects import Ask, Effects, Follow, Note, Now
-from exo_cli.engine.core.events import Record
-from exo_cli.engine.core.intents import Submission
+from exo_cli.engine.core.events import By, Record
+from exo_cli.engine.core.intents import Command, Submission
 from exo_cli.engine.core.sequencer import Sequencer
 from exo_cli.engine.core.topology import NodeFacts
 from exo_cli.engine.core.wire import (
@@ -35,6 +35,7 @@ HELLO_SECONDS = 1.0
 HELLO_MAX_SECONDS = 10.0
 MASTER_SILENT_SECONDS = 3.0
 SUBMIT_AT_ONCE = 64
+PAUSE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -51,6 +52,51 @@ class Following:
     peers: dict[str, str] = field(default_factory=dict[str, str])
     refused: str = ""
     tried: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Reports:
+    """This node's own reports, each until it counts: answered, and what came of it in this node's own state."""
+
+    def __init__(self, prefix: str) -> None:
+        """Their ids are `prefix-1`, `prefix-2`, ..."""
+        self.postponed: list[Submission] = []
+        self._prefix, self._count = prefix, 0
+        self._open: dict[str, Submission] = {}
+        self._answered: dict[str, int] = {}
+
+    def add(self, command: Command, by: By) -> Submission:
+        """A new report."""
+        self._count += 1
+        submission = Submission(command_id=f"{self._prefix}-{self._count}", by=by, command=command)
+        self._open[submission.command_id] = submission
+        return submission
+
+    def knows(self, command_id: str) -> bool:
+        """Whether it is a report that was not answered yet."""
+        return command_id in self._open and command_id not in self._answered
+
+    def answered(self, command_id: str, index: int) -> None:
+        """It is in the log up to `index` (-1: nowhere)."""
+        if command_id in self._open:
+            self._answered[command_id] = index
+
+    def take_settled(self, state_index: int) -> list[Command]:
+        """The answered ones of which this node's state holds everything."""
+        due = [command_id for command_id, index in self._answered.items() if index <= state_index]
+        for command_id in due:
+            del self._answered[command_id]
+        return [self._open.pop(command_id).command for command_id in due]
+
+    def postpone(self, command_id: str) -> bool:
+        """Keep one that the log could not take for another try, in order; False when it is none of them."""
+        if command_id in self._open:
+            self.postponed.append(self._open[command_id])
+        return command_id in self._open
+
+    def take_postponed(self) -> list[Submission]:
+        """Those to try again."""
+        waiting, self.postponed = self.postponed, []
+        return waiting
 
 
 class Follower:
@@ -111,7 +157,7 @@ class Follower:
             effects.note.append(Note("hello failed", {"why": self.link.refused or why}))
             return body
         if body is None or isinstance(body, Refusal):
-            self._next_submit = now.seconds + 0.5
+            self.pause(now)
             if asked is not None and self.link.phase in {"joining", "catching"}:
                 self.link.phase = "seeking"
             return None
@@ -176,6 +222,16 @@ class Follower:
             if isinstance(record, Record):
                 records.append(record)
         return self.sequencer.offer(records)
+
+    def hand_in(self, submission: Submission, now: Now, effects: Effects) -> None:
+        """Something for the master, once however often it is asked."""
+        if all(each.command_id != submission.command_id for each in self.outbox):
+            self.outbox.append(submission)
+        self.submit(now, effects)
+
+    def pause(self, now: Now) -> None:
+        """The master cannot write just now."""
+        self._next_submit = now.seconds + PAUSE_SECONDS
 
     def submit(self, now: Now, effects: Effects) -> None:
         """Hand in what waits, in order, one request at a time."""

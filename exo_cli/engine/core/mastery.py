@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from exo_cli.engine.core.decider import decide, unchanged
 from exo_cli.engine.core.effects import Answered, Asked, Effects, Follow, Note, Now, Publish, Submitted
 from exo_cli.engine.core.errors import ExitCode, Refused
-from exo_cli.engine.core.events import By, Record
+from exo_cli.engine.core.events import By, NodeJoined, Record
 from exo_cli.engine.core.intents import (
-    DeleteInstance,
     ForgetRunner,
     PlaceInstance,
+    ReportDownload,
+    ReportNode,
+    ReportRunner,
     ReportSilence,
-    ReportTask,
     Submission,
 )
 from exo_cli.engine.core.wire import (
@@ -74,8 +75,7 @@ class Mastery:
         if self._replica.is_master:
             self.decide(submission, now, effects)
         else:
-            self._replica.follower.outbox.append(submission)
-            self._replica.follower.submit(now, effects)
+            self._replica.follower.hand_in(submission, now, effects)
 
     def decide(self, submission: Submission, now: Now, effects: Effects) -> None:
         """Decide one command; its answer follows once its records are durable."""
@@ -84,6 +84,9 @@ class Mastery:
             return
         if (outcome := replica.state.outcomes.get(command_id)) is not None:
             self._answer(self._outcome(command_id, outcome.index, outcome.subject, outcome.changed), effects)
+            return
+        if not replica.has_begun:
+            self._not_written(command_id, "its term has not begun", effects)
             return
         decision = decide(replica.tentative, submission.command, command_id)
         if isinstance(decision, Refused):
@@ -94,8 +97,10 @@ class Mastery:
         else:
             by = submission.by
             if _is_remembered(submission):
+                # The last record alone makes the command done: of a batch that is torn the rest is decided again.
                 by = by.model_copy(update={"command_id": command_id})
-            records = replica.propose(decision, by, now, effects)
+            replica.propose(decision[:-1], submission.by, now, effects)
+            records = replica.propose(decision[-1:], by, now, effects)
             self._commits[command_id] = records[-1].index
 
     def _nothing(self, submission: Submission) -> Answer:
@@ -109,7 +114,7 @@ class Mastery:
         return Answer(command_id=command_id, status="committed", index=index, subject=subject, changed=changed)
 
     def _answer(self, answer: Answer, effects: Effects) -> None:
-        self._replica.settled(answer.command_id)
+        self._replica.settled(answer.command_id, answer.index)
         for waiting in list(self._waiting):
             if answer.command_id not in waiting.command_ids:
                 continue
@@ -125,15 +130,20 @@ class Mastery:
         else:
             effects.answer.append(Answered(waiting.reply_to, answers[0]))
 
-    def answered(self, answers: Answers, effects: Effects) -> None:
-        """The master's answers to what this follower handed in."""
-        outbox = self._replica.follower.outbox
-        done = {answer.command_id for answer in answers.answers if answer.status != "unknown"}
-        self._replica.follower.outbox = [each for each in outbox if each.command_id not in done]
+    def answered(self, answers: Answers, now: Now, effects: Effects) -> None:
+        """The master's answers to what this follower handed in. A report that its disk did not take is kept."""
+        follower, done = self._replica.follower, set[str]()
         for answer in answers.answers:
-            if answer.status == "refused" and answer.refusal is not None:
-                effects.note.append(Note("refused", {"code": answer.refusal.code, "reason": answer.refusal.reason}))
-            if answer.status != "unknown":
+            refusal = answer.refusal if answer.status == "refused" else None
+            if refusal is not None:
+                effects.note.append(Note("refused", {"code": refusal.code, "reason": refusal.reason}))
+            if refusal is not None and refusal.code == "read_only" and self._replica.is_own(answer.command_id):
+                follower.pause(now)
+            elif answer.status != "unknown":
+                done.add(answer.command_id)
+        follower.outbox = [each for each in follower.outbox if each.command_id not in done]
+        for answer in answers.answers:
+            if answer.command_id in done:
                 self._answer(answer, effects)
 
     def expire(self, now: Now, effects: Effects) -> None:
@@ -158,12 +168,20 @@ class Mastery:
                 lines, size = [], 0
         if lines:
             effects.send.append(Publish("events", Batch(term=records[-1].term, lines=tuple(lines))))
+        self._expect(records, effects)
         head = self._replica.state.index
         for command_id in [each for each, index in self._commits.items() if index <= head]:
             index = self._commits.pop(command_id)
             outcome = self._replica.state.outcomes.get(command_id)
             subject, changed = (outcome.subject, outcome.changed) if outcome else (None, "changed")
             self._answer(self._outcome(command_id, index, subject, changed), effects)
+
+    def _expect(self, records: Sequence[Record], effects: Effects) -> None:
+        """Hear the pulse of whoever joined, also of those that another node greeted."""
+        for record in records:
+            event = record.event
+            if isinstance(event, NodeJoined) and event.node_id != self._replica.node_id and event.facts.addresses:
+                effects.send.append(Follow(event.facts.addresses[0], "gossip"))
 
     def failed(self, lost: Sequence[Record], error: str, effects: Effects) -> None:
         """Records could not be written: what they were for is refused, and nothing happened."""
@@ -172,6 +190,11 @@ class Mastery:
         first = lost[0].index
         for command_id in [each for each, index in self._commits.items() if index >= first]:
             del self._commits[command_id]
+            self._not_written(command_id, error, effects)
+
+    def _not_written(self, command_id: str, error: str, effects: Effects) -> None:
+        """A report of this node is kept until the log takes it; anybody else is refused."""
+        if not self._replica.postpone(command_id):
             refused = Refused("read_only", f"the log cannot be written: {error}", "df -h", ExitCode.FAILED)
             self._answer(_refusal(command_id, refused), effects)
 
@@ -180,6 +203,7 @@ class Mastery:
     def tick(self, now: Now, effects: Effects) -> None:
         """Report the silence of lost nodes, and the shutdown of runners that should have reported theirs."""
         replica = self._replica
+        replica.membership.expect(set(replica.state.nodes) - {replica.node_id}, now.seconds)
         for node_id in replica.membership.silent(now.seconds):
             replica.membership.forget(node_id)
             if node_id in replica.tentative.nodes and node_id != replica.node_id:
@@ -221,7 +245,7 @@ class Mastery:
         replica, body = self._replica, given.envelope.body
         match body:
             case Submit():
-                ids = tuple(each.command_id for each in body.submissions)
+                ids = tuple(dict.fromkeys(each.command_id for each in body.submissions))
                 self._waiting.append(_Waiting(given.reply_to, ids, now.seconds + 4.0, is_peer=True))
                 for submission in body.submissions:
                     self.decide(submission, now, effects)
@@ -244,8 +268,9 @@ class Mastery:
         if fault := self._imposter(given, hello, now):
             effects.note.append(Note("hello refused", {"why": fault.reason, "from": source}))
             return fault
-        if not replica.is_master and (not link.master_address or link.phase == "seeking"):
-            seeks: dict[str, object] = {"seeks": True}
+        knows_none = not replica.is_master and (not link.master_address or link.phase == "seeking")
+        if knows_none or (replica.is_master and replica.state.term != replica.consensus.term):
+            seeks: dict[str, object] = {"seeks": knows_none and replica.may_begin, "fresh": replica.state.index < 0}
             return Refusal(code="no_master", reason="this node knows no master yet", details=seeks)
         effects.send.append(Follow(hello.address, "gossip"))
         peers = {
@@ -279,9 +304,8 @@ class Mastery:
 
 
 def _is_remembered(submission: Submission) -> bool:
-    """Wishes of people and ends of tasks are remembered by their id: a repetition gets the same answer."""
-    command = submission.command
-    return isinstance(command, PlaceInstance | DeleteInstance) or (isinstance(command, ReportTask) and command.ends)
+    """Wishes of people and tasks are remembered by their id: a repetition gets the same answer."""
+    return not isinstance(submission.command, ReportNode | ReportSilence | ReportRunner | ReportDownload)
 
 
 def _refusal(command_id: str, refused: Refused) -> Answer:

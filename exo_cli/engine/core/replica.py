@@ -33,9 +33,9 @@ from exo_cli.engine.core.effects import (
     Tick,
 )
 from exo_cli.engine.core.events import By, Event, Record, TermStarted, VotersChanged
-from exo_cli.engine.core.follower import Follower
+from exo_cli.engine.core.follower import Follower, Reports
 from exo_cli.engine.core.ids import derived
-from exo_cli.engine.core.intents import Command, ReportDownload, ReportNode, ReportRunner, Submission
+from exo_cli.engine.core.intents import Command, ReportDownload, ReportNode, ReportRunner
 from exo_cli.engine.core.mastery import Mastery
 from exo_cli.engine.core.membership import PULSE_SECONDS, Membership
 from exo_cli.engine.core.reducer import apply
@@ -46,7 +46,6 @@ from exo_cli.engine.core.wire import (
     Answers,
     Batch,
     Envelope,
-    GetSnapshot,
     Header,
     Heartbeat,
     Message,
@@ -56,6 +55,8 @@ from exo_cli.engine.core.wire import (
     Tail,
     Welcome,
 )
+
+RETRY_SECONDS = 1.0
 
 
 class Replica:
@@ -84,9 +85,9 @@ class Replica:
         self.tending = Tending(node_id)
         self.mastery = Mastery(self)
         self.open_streams = 0
-        self._reports = 0
+        self._reports = Reports(f"r-{node_id}-{incarnation}")
         self._next_pulse = float("-inf")
-        self._own: dict[str, ReportRunner | ReportDownload] = {}
+        self._next_try = float("-inf")
 
     @property
     def is_master(self) -> bool:
@@ -100,6 +101,16 @@ class Replica:
         return joining or self.state.cluster_id
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the term of this master is in its log (or on its way there)."""
+        return self.is_master and self.tentative.term == self.consensus.term
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether this node may begin a term: nobody else was ever its master."""
+        return self.state.master in {"", self.node_id}
+
+    @property
     def is_member(self) -> bool:
         """Whether the log knows this incarnation of the node; before that it plans nothing."""
         known = self.state.nodes.get(self.node_id)
@@ -111,22 +122,24 @@ class Replica:
         """
         effects = Effects()
         was_master = self.state.master == self.node_id
-        if (was_master and len(self.state.nodes) > 1) or (
-            not self._is_sent and self.state.master in {"", self.node_id}
-        ):
+        if (was_master and len(self.state.nodes) > 1) or (not self._is_sent and self.may_begin):
             self._take_over(now, effects)
         return effects
 
     def _take_over(self, now: Now, effects: Effects) -> None:
         self.consensus.take_over()
+        self.tentative = self.state.copy()
+        others = {node_id: node for node_id, node in self.state.nodes.items() if node_id != self.node_id}
+        self.membership.expect(set(others), now.seconds)
+        effects.send += [Follow(node.facts.addresses[0], "gossip") for node in others.values() if node.facts.addresses]
+        self._begin_term(now, effects)
+
+    def _begin_term(self, now: Now, effects: Effects) -> None:
         cluster_id = self.state.cluster_id or derived("c", self.node_id, str(self.incarnation), now.at.isoformat())
         by = By(node=self.node_id)
         self.propose([TermStarted(master=self.node_id, cluster_id=cluster_id)], by, now, effects)
         if self.tentative.voters != (self.node_id,):
             self.propose([VotersChanged(voters=(self.node_id,))], by, now, effects)
-        others = {node_id: node for node_id, node in self.state.nodes.items() if node_id != self.node_id}
-        self.membership.expect(set(others), now.seconds)
-        effects.send += [Follow(node.facts.addresses[0], "gossip") for node in others.values() if node.facts.addresses]
         self._report(self._myself(), now, effects)
 
     def _myself(self) -> ReportNode:
@@ -141,7 +154,7 @@ class Replica:
             case Appended():
                 self._committed(self.consensus.appended(given.upto), now, effects)
             case AppendFailed():
-                self._append_failed(given.error, effects)
+                self._append_failed(given.error, now, effects)
             case Submitted():
                 self.mastery.submitted(given, now, effects)
             case Heard():
@@ -180,6 +193,7 @@ class Replica:
     def _tick(self, now: Now, effects: Effects) -> None:
         self._report_all(self.tending.tick(now.seconds), now, effects)
         if self.is_master:
+            self._try_again(now, effects)
             self.mastery.tick(now, effects)
         else:
             self.follower.tick(self.state.cluster_id, self.state.term, now, effects)
@@ -188,8 +202,17 @@ class Replica:
             self._next_pulse = now.seconds + PULSE_SECONDS
             self._pulse(effects)
 
+    def _try_again(self, now: Now, effects: Effects) -> None:
+        """What the disk did not take a while ago: the beginning of the term, then this node's own reports in order."""
+        if now.seconds < self._next_try:
+            return
+        if not self.has_begun:
+            self._begin_term(now, effects)
+        for submission in self._reports.take_postponed():
+            self.mastery.decide(submission, now, effects)
+
     def _pulse(self, effects: Effects) -> None:
-        if self.is_master:
+        if self.is_master and self.state.term == self.consensus.term:
             beat = Heartbeat(term=self.consensus.term, master=self.node_id, head=self.state.index)
             effects.send.append(Publish("events", beat))
         pulse = Pulse(
@@ -208,21 +231,31 @@ class Replica:
             self._report(command, now, effects)
 
     def _report(self, command: Command, now: Now, effects: Effects) -> None:
-        self._reports += 1
-        command_id = f"r-{self.node_id}-{self.incarnation}-{self._reports}"
-        if isinstance(command, ReportRunner | ReportDownload):
-            self._own[command_id] = command
-        submission = Submission(command_id=command_id, by=By(node=self.node_id), command=command)
-        if self.is_master:
+        submission = self._reports.add(command, By(node=self.node_id))
+        if self._reports.postponed:
+            self._reports.postpone(submission.command_id)
+        elif self.is_master:
             self.mastery.decide(submission, now, effects)
         else:
-            self.follower.outbox.append(submission)
-            self.follower.submit(now, effects)
+            self.follower.hand_in(submission, now, effects)
 
-    def settled(self, command_id: str) -> None:
-        """A report of this node was answered."""
-        if (report := self._own.pop(command_id, None)) is not None:
-            self.tending.settled(report)
+    def settled(self, command_id: str, index: int | None) -> None:
+        """A report of this node was answered. It counts once this node's own state holds what came of it."""
+        self._reports.answered(command_id, -1 if index is None else index)
+        self._settle()
+
+    def _settle(self) -> None:
+        for command in self._reports.take_settled(self.state.index):
+            if isinstance(command, ReportRunner | ReportDownload):
+                self.tending.settled(command)
+
+    def is_own(self, command_id: str) -> bool:
+        """Whether it is a report of this node that was not answered yet."""
+        return self._reports.knows(command_id)
+
+    def postpone(self, command_id: str) -> bool:
+        """Keep a report of this node, which the log could not take, for another try; False when it is none."""
+        return self._reports.postpone(command_id)
 
     # Order -------------------------------------------------------------------------------------------------------
 
@@ -244,6 +277,7 @@ class Replica:
 
     def _followed(self, now: Now, effects: Effects) -> None:
         """Records of the master are in this node's log: go on, or join when the head is reached."""
+        self._settle()
         link, last = self.follower.link, self.state
         if link.phase == "catching":
             if last.index < link.head:
@@ -257,10 +291,11 @@ class Replica:
         if self.follower.link.phase == "following" and not self.is_member and not waiting:
             self._report(self._myself(), now, effects)
 
-    def _append_failed(self, error: str, effects: Effects) -> None:
+    def _append_failed(self, error: str, now: Now, effects: Effects) -> None:
         lost = self.consensus.drop_tail()
         if self.is_master:
             self.tentative = self.state.copy()
+            self._next_try = now.seconds + RETRY_SECONDS
             self.mastery.failed(lost, error, effects)
         else:
             self.follower.sequencer.reset(self.consensus.last_index + 1)
@@ -304,15 +339,17 @@ class Replica:
                 self._take(self.follower.lines(body, effects), effects)
                 self._join_if_due(now, effects)
             case Answers():
-                self.mastery.answered(body, effects)
+                self.mastery.answered(body, now, effects)
                 self.follower.submit(now, effects)
             case _:
                 pass
 
     def _settle_who_begins(self, given: Replied, refusal: Refusal, now: Now, effects: Effects) -> None:
-        """Two nodes that only know each other: neither has a master, so the one with the smaller id begins."""
-        other = given.envelope.source if given.envelope else ""
-        if not self.is_master and other and self.node_id < other and refusal.details.get("seeks") is True:
+        """Two nodes that only know each other and never had another master: one begins, rather one with a history."""
+        if self.is_master or given.envelope is None or not self.may_begin or refusal.details.get("seeks") is not True:
+            return
+        mine = (self.state.index < 0, self.node_id)
+        if mine < (refusal.details.get("fresh") is True, given.envelope.source):
             self._take_over(now, effects)
 
     def _welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:

@@ -5,7 +5,7 @@ the table of admitted chats, and asks the planner what to do next. It decides no
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exo_cli.engine.core.actions import Action
 from exo_cli.engine.core.effects import EndTask
@@ -40,6 +40,7 @@ class Admitted:
     is_mine: bool
     begun: bool = False
     ending: bool = False
+    attempts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class Tending:
         self._held: dict[str, _Held] = {}
         self._told: dict[str, str] = {}
         self._ready_since: dict[str, float] = {}
+        self._attempts: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
 
     # Reports -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +72,7 @@ class Tending:
         if runner is None or runner.attempt != attempt:
             return []
         before, runner.status = runner.kind, status
-        if status.type != before and runner.asked != "Shutdown":
+        if status.type != before and (runner.asked != "Shutdown" or isinstance(status, RunnerFailed)):
             runner.asked = None
         instance_id = runner.instance.instance_id
         if isinstance(status, RunnerFailed):
@@ -117,8 +120,12 @@ class Tending:
             runner.unsettled -= 1
 
     def download_changed(self, progress: DownloadProgress, now: float) -> list[Command]:
-        """A download moved, ended or failed."""
-        model_id = progress.model_id
+        """A download moved, ended or failed. After a failure it has moved only when it is farther than ever before."""
+        model_id, reached = progress.model_id, self._reached.get(progress.model_id, -1)
+        self._reached[model_id] = max(reached, progress.downloaded_bytes)
+        is_over = progress.kind in {DownloadKind.COMPLETED, DownloadKind.FAILED}
+        if not is_over and self.local.downloads.attempts(model_id) and progress.downloaded_bytes <= reached:
+            return []
         if progress.kind == DownloadKind.COMPLETED:
             self.local.downloads.reset(model_id)
         if progress.kind == DownloadKind.FAILED:
@@ -183,12 +190,12 @@ class Tending:
             instance = state.instances.get(each.task.instance_id)
             if instance is None:
                 ends += self._end(each, "instance_deleted", f"instance {each.task.instance_id} was deleted")
-            elif why := self._broken(each.task, state):
+            elif why := self._broken(each, state):
                 ends += self._end(each, "runner_failed", why)
         return ends
 
-    def _broken(self, task: GenerationTask, state: State) -> str | None:
-        instance = state.instances[task.instance_id]
+    def _broken(self, each: Admitted, state: State) -> str | None:
+        instance = state.instances[each.task.instance_id]
         for runner_id in instance.runner_ids:
             mine = self.local.runners.get(runner_id)
             told = state.runners.get(runner_id)
@@ -197,6 +204,9 @@ class Tending:
                 return f"runner {runner_id} failed: {status.error_message or 'no reason given'}"
             if status is None and mine is None:
                 return f"runner {runner_id} was shut down"
+            attempt = mine.attempt if mine else (told.attempt if told else None)
+            if attempt is not None and each.attempts.setdefault(runner_id, attempt) != attempt:
+                return f"runner {runner_id} was shut down and began anew"
             if status is not None and status.type in {"RunnerShuttingDown", "RunnerShutdown"}:
                 return f"runner {runner_id} was shut down"
         return None
@@ -209,7 +219,7 @@ class Tending:
 
     def actions(self, state: State, now: float) -> Iterator[Action]:
         """What to do next, until nothing is left to do; each action is marked as under way before it is given out."""
-        self._forget_downloads(state)
+        self._forget(state)
         tasks = {task_id: each.task for task_id, each in self.admitted.items() if not each.ending}
         while (action := plan(self.local, state, tasks, now)) is not None:
             self._mark(action, state)
@@ -221,8 +231,11 @@ class Tending:
             case CreateRunner():
                 assert action.runner_id is not None, "the planner names the runner that it creates"
                 instance = state.instances[action.instance_id]
-                # Above every attempt before it: creating a runner takes at least one record more than the last one.
-                local.runners[action.runner_id] = LocalRunner(action.runner_id, instance, attempt=max(0, state.index))
+                # Above every attempt before it: those of other lives of this node (it joined since, which is a record),
+                # and those of this one, of which the state may not have heard yet.
+                attempt = max(0, state.index, self._attempts.get(action.runner_id, -1) + 1)
+                self._attempts[action.runner_id] = attempt
+                local.runners[action.runner_id] = LocalRunner(action.runner_id, instance, attempt)
             case DownloadModel():
                 local.downloading.add(action.model_id)
             case ConnectToGroup() | LoadModel() | StartWarmup() | Shutdown():
@@ -234,8 +247,13 @@ class Tending:
                     if runner.instance.instance_id == action.instance_id:
                         runner.forwarded.add(action.task_id)
 
-    def _forget_downloads(self, state: State) -> None:
-        """A failed download of a model that nobody wants any more may be tried again when it is placed again."""
+    def _forget(self, state: State) -> None:
+        """Nothing is held against what is gone: an unwanted model is tried afresh when it is placed again."""
         wanted = {instance.model_card.model_id for instance in state.instances.values()}
         for model_id in self.local.downloads.keys() - wanted:
             self.local.downloads.reset(model_id)
+        for instance_id in self.local.starts.keys() - state.instances.keys():
+            self.local.starts.reset(instance_id)
+        for runner_id in [each for each in self._attempts if each not in self.local.runners]:
+            if state.instance_of_runner(runner_id) is None:
+                del self._attempts[runner_id]
