@@ -1,15 +1,20 @@
 """Requests to a real runner child with the mlx engine: a tiny random model, and the small real one."""
 
 import json
-import os
 import shutil
+import sys
 from contextlib import ExitStack
 
 import mlx.core as mx
 import pytest
 
 from exo_cli.engine.core.tasks import ChatMessage, ChatParams
+from exo_cli.engine.inference.generate import Alone
 from exo_cli.engine.inference.gguf import converted
+from exo_cli.engine.inference.loading import load_model, open_folder
+from exo_cli.engine.inference.precision import Precision
+from exo_cli.engine.inference.stage import Stage
+from exo_cli.engine.inference.tokens import open_vocabulary
 from exo_cli.engine.runner.blas import blas_environment
 from exo_cli.engine.runner.frames import Assign, Cancel, Connect, Generate, Load, Memory, Step, Stop, Warmup
 from tests.inference import smollm
@@ -85,8 +90,6 @@ def test_without_a_seed_texts_differ_and_the_seed_is_told(child):
     child.ask("a", temperature=1.5, max_tokens=40)
     child.ask("b", temperature=1.5, max_tokens=40)
     child.until_done("b")
-    first = child.until_done("b") if False else None
-    assert first is None
     seeds = [report.seed for report in child.reports if report.type == "Done"]
     assert seeds[0] != seeds[1]
     child.ask("again", temperature=1.5, max_tokens=40, seed=seeds[0])
@@ -144,6 +147,20 @@ def test_a_template_that_refuses_is_an_answer(tmp_path, folder):
         assert "a user speaks first" in done.error
 
 
+def test_a_family_that_is_not_in_the_table_answers_too(tmp_path):
+    """The other way, through mlx_lm and transformers: loading, template, tokens and text."""
+    other = write_model(tmp_path / "m", "llama")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "model_type": "iquestcoder"}))
+    with Child() as known, Child() as child:
+        known.make_ready(model=write_model(tmp_path / "known", "llama"), layers=LAYERS, context=CONTEXT)
+        child.make_ready(model=other, layers=LAYERS, context=CONTEXT)
+        for each in (known, child):
+            each.ask("t", "word " * 30, temperature=0, max_tokens=12)
+            each.until_done("t")
+        assert child.text_of("t") == known.text_of("t") != ""
+
+
 def test_a_model_that_computes_nothing_fails_while_warming_up(tmp_path, folder):
     broken = tmp_path / "m"
     shutil.copytree(folder, broken)
@@ -199,7 +216,7 @@ def test_the_small_model_knows_the_capital_of_france(answer):
     assert done.reason == "stop"
     assert "Paris" in text
     assert done.usage.prompt_tokens == 42
-    if blas_environment.__module__ and os.uname().sysname == "Linux":
+    if sys.platform == "linux":
         assert notes[0].note.startswith("weights in float32")
     assert notes[0].model_bytes > 90_000_000
 
@@ -220,23 +237,17 @@ def test_two_ranks_of_the_small_model_say_the_same(answer, cache):
         assert children[0].until_done("t", 60).reason == "stop"
         assert children[1].until_done("t").reason == "stop"
         assert children[0].text_of("t") == answer[1]
-        held = [[r.model_bytes for r in child.reports if isinstance(r, Memory)][0] for child in children]
+        held = [next(r.model_bytes for r in child.reports if isinstance(r, Memory)) for child in children]
         assert held[1] < held[0] < answer[2][0].model_bytes
         for child in children:
             child.send(Stop())
         assert [child.wait() for child in children] == [0, 0]
 
 
+@pytest.mark.accept
 @pytest.mark.model
 def test_the_margin_of_the_question_is_wide(cache):
     """Equality of greedy texts is only promised where the first token is no near tie."""
-    from exo_cli.engine.core.tasks import ChatMessage
-    from exo_cli.engine.inference.generate import Alone
-    from exo_cli.engine.inference.loading import load_model, open_folder
-    from exo_cli.engine.inference.precision import Precision
-    from exo_cli.engine.inference.stage import Stage
-    from exo_cli.engine.inference.tokens import open_vocabulary
-
     folder = open_folder(converted(smollm.gguf_file(), cache / "margin"), cache)
     layers = range(smollm.LAYERS)
     model, _ = load_model(folder, layers, lambda _: Precision(True, ""), lambda _l, _t: None, lambda: False)

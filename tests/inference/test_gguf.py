@@ -1,6 +1,7 @@
 """GGUF files as model folders."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -69,8 +70,10 @@ def test_the_probe_says_what_could_run():
 def test_the_probe_says_why_nothing_can_run(tmp_path):
     (tmp_path / "mlx").mkdir()
     (tmp_path / "mlx" / "__init__.py").write_text("raise ImportError('libmlx.so: cannot open shared object file')")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from exo_cli.engine.runner.child import main; sys.exit(main(['--probe']))"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        child("--probe"), capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
     assert done.returncode == 1
     assert done.stdout.count("\n") == 1
     assert "mlx" in done.stdout

@@ -2,10 +2,11 @@
 
 import json
 import os
-import signal
+import queue
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 
@@ -13,8 +14,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from exo_cli.engine.inference import EngineError
 from exo_cli.engine.inference.families import FAMILIES, whole_mlx_lm
 from exo_cli.engine.inference.generate import Alone
+from exo_cli.engine.inference.parallel.pipeline import Follower, Lead
+from exo_cli.engine.inference.parallel.ring import Op
 from exo_cli.engine.runner.frames import Assign, Cancel, Connect, Generate, Load, Stop, Warmup
 from tests.inference.one_rank import CHUNK, PROMPT, load
 from tests.inference.tiny import CONTEXT, LAYERS, write_model
@@ -22,6 +26,7 @@ from tests.runner.a_child import Child, a_chat, an_instance
 
 RING_SECONDS = 90
 PACKED = ("llama", "qwen3_moe")
+FOR_THREE = ("llama", "qwen3", "qwen3_moe", "gemma3_text")
 NAMES = [*FAMILIES, *(f"{family}-packed" for family in PACKED)]
 
 
@@ -75,7 +80,7 @@ def of_two(folders):
 
 @pytest.fixture(scope="module")
 def of_three(folders):
-    return digests(3, folders)
+    return digests(3, [folder for folder in folders if folder.name in FOR_THREE])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +89,7 @@ def test_two_ranks_compute_what_one_does(alone, of_two, name):
     assert of_two[name] == alone[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FOR_THREE)
 def test_three_ranks_compute_what_one_does(alone, of_three, name):
     assert of_three[name] == alone[name]
 
@@ -145,15 +150,15 @@ def test_children_split_a_model_and_answer_as_one_does(folders):
     """Greedy and drawn, short and longer than a chunk; refused, cancelled and stopped ones in between."""
     folder = folders[NAMES.index("gemma3_text")]
     long = "many words " * 20
-    greedy = answer_alone(folder, long, temperature=0, max_tokens=24)
-    drawn = answer_alone(folder, "short", temperature=1, max_tokens=24, seed=5)
+    greedy = answer_alone(folder, long, temperature=0, max_tokens=12)
+    drawn = answer_alone(folder, "short", temperature=1, max_tokens=12, seed=5)
     with ExitStack() as stack:
-        group = Group(stack, folder, 3)
-        group.ask("t-1", long, temperature=0, max_tokens=24)
+        group = Group(stack, folder, 2)
+        group.ask("t-1", long, temperature=0, max_tokens=12)
         group.done("t-1")
         assert group.text("t-1") == greedy
         group.ask("t-2", "x" * CONTEXT, max_tokens=3)
-        assert [done.reason for done in group.done("t-2")] == ["error", "stop", "stop"]
+        assert [done.reason for done in group.done("t-2")] == ["error", "stop"]
         group.ask("t-3", "endless", temperature=1)
         group.ask("t-4", "waits", temperature=1)
         group.children[0].until_tokens(3)
@@ -161,14 +166,117 @@ def test_children_split_a_model_and_answer_as_one_does(folders):
         group.cancel("t-3")
         assert group.done("t-3")[0].reason == "cancelled"
         assert group.done("t-4")[0].reason == "cancelled"
-        group.ask("t-5", "short", temperature=1, max_tokens=24, seed=5)
-        assert [done.reason for done in group.done("t-5")][1:] == ["stop", "stop"]
+        group.ask("t-5", "short", temperature=1, max_tokens=12, seed=5)
+        group.done("t-5")
         assert group.text("t-5") == drawn
         for child in group.children:
             child.send(Stop())
         for child in group.children:
             child.rest()
             assert child.wait() == 0
+
+
+class Link:
+    """What a rank says to the next one, without a network; mlx's ring has the same three methods."""
+
+    def __init__(self, rank, size, incoming, outgoing):
+        self.rank, self.size = rank, size
+        self._incoming, self._outgoing = incoming, outgoing
+
+    def send(self, header, hidden=None):
+        assert (hidden is not None) == (header.op is Op.STEP)
+        self._outgoing.put((header, hidden))
+
+    def receive(self):
+        header, self._hidden = self._incoming.get(timeout=10)
+        return header
+
+    def receive_hidden(self, _header, _hidden_size):
+        return self._hidden
+
+
+class Layers:
+    """A stage that adds one, and fails at the positions told."""
+
+    hidden_size = 1
+
+    def __init__(self, fails_at=()):
+        self._fails_at, self._calls = fails_at, 0
+
+    def new_cache(self):
+        self._calls = 0
+        return []
+
+    def cached(self, _cache):
+        return []
+
+    def from_tokens(self, tokens, _cache):
+        return tokens[..., None]
+
+    def from_hidden(self, hidden, _cache):
+        self._calls += 1
+        if self._calls in self._fails_at:
+            raise MemoryError("no room")
+        return hidden + 1
+
+    def logits(self, hidden):
+        return hidden
+
+
+def a_group(*fails_at):
+    """Rank 0, and the others each in a thread that follows one task; what they raised is in the list."""
+    size = len(fails_at) + 1
+    wires = [queue.SimpleQueue() for _ in range(size)]
+    links = [Link(rank, size, wires[rank - 1], wires[rank]) for rank in range(size)]
+    raised = []
+
+    def follow(follower):
+        try:
+            follower.follow()
+        except MemoryError as error:
+            raised.append(str(error))
+
+    threads = []
+    for rank, fails in enumerate(fails_at, 1):
+        threads.append(threading.Thread(target=follow, args=(Follower(Layers(fails), links[rank]),)))
+        threads[-1].start()
+    return Lead(Layers(), links[0]), threads, raised
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_positions_go_through_all_ranks(size):
+    lead, threads, raised = a_group(*[()] * (size - 1))
+    lead.begin()
+    assert lead.feed(np.array([[5, 6, 7]]), False) is None
+    assert lead.feed(np.array([[8, 9]]), True).tolist() == [[[9 + size - 1]]]
+    lead.end()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not raised
+
+
+@pytest.mark.parametrize(("fails_at", "rank"), [(((2,), ()), 1), (((), (2,)), 2), (((1,), (1,)), 1)])
+def test_a_rank_that_cannot_compute_is_named_and_nobody_waits_for_ever(fails_at, rank):
+    lead, threads, raised = a_group(*fails_at)
+    lead.begin()
+    lead.feed(np.array([[5, 6, 7]]), False)
+    for _ in range(2):
+        with pytest.raises(EngineError, match=f"rank {rank} cannot compute"):
+            lead.feed(np.array([[8]]), True)
+    lead.end()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert raised == ["no room"]
+
+
+def test_a_task_that_is_never_begun_lets_the_others_go():
+    lead, threads, _ = a_group((), ())
+    lead.end()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_ranks_that_have_nothing_to_do_do_not_spin(folders):
@@ -196,15 +304,6 @@ def test_a_rank_dies_with_its_node_also_while_it_waits_in_the_ring(folders):
         group.children[1].end_of_file()
         assert group.children[1].wait(5) == 0
         assert time.monotonic() - began < 1
-
-
-def test_terminate_ends_a_rank_that_waits_in_the_ring(folders):
-    with ExitStack() as stack:
-        group = Group(stack, folders[0], 2)
-        group.children[1].send(Generate(task_id="t-1"))
-        group.children[1].until_status("RunnerRunning")
-        group.children[1].signal(signal.SIGTERM)
-        assert group.children[1].wait(2) == -signal.SIGTERM
 
 
 def test_a_ring_that_does_not_come_about_fails_the_runner():

@@ -35,7 +35,8 @@ def test_nesting_and_text():
     "line",
     [
         "tokens a", "sleep", "sleep x", "sleep -1", "rate nan", "block soft", "finish error", "abort now", "repeat 3",
-        "repeat x token a", "once /tmp/x", 'token "a', 'token "a" b', "on fire token a", "request:", "always 3:", "on load",
+        "repeat x token a", "once /tmp/x", 'token "a', 'token "a" b', "on fire token a", "request:", "always 3:",
+        "on load",
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named(line):

@@ -1,5 +1,7 @@
 """Stop strings, for every way to cut the stream."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ def through(pieces, stops):
 @given(LETTERS, STOPS, st.lists(st.integers(0, 12), max_size=12))
 def test_the_output_does_not_depend_on_the_cuts(text, stops, cuts):
     borders = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    pieces = [text[start:stop] for start, stop in zip(borders, borders[1:], strict=False)]
+    pieces = [text[start:stop] for start, stop in itertools.pairwise(borders)]
     assert through(pieces, stops) == expected(text, stops)
 
 

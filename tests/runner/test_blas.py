@@ -10,7 +10,12 @@ from exo_cli.engine.runner import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="on macOS mlx has Accelerate")
 
-MAKE = "import sys; from pathlib import Path; from exo_cli.engine.runner.blas import openblas; print(openblas(Path(sys.argv[1])))"
+MAKE = """
+import sys
+from pathlib import Path
+from exo_cli.engine.runner.blas import openblas
+print(openblas(Path(sys.argv[1])))
+"""
 USE = """
 import ctypes
 from exo_cli.engine.inference.backends import openblas_preloaded, set_blas_threads

@@ -7,7 +7,6 @@ import sys
 import time
 
 import pytest
-from tests.runner.a_child import Child, a_chat, an_instance
 
 from exo_cli.engine.core.runners import TRANSITIONS
 from exo_cli.engine.runner.frames import (
@@ -25,6 +24,7 @@ from exo_cli.engine.runner.frames import (
     encode,
 )
 from exo_cli.engine.runner.inbox import WAITING_TASKS
+from tests.runner.a_child import Child, a_chat, an_instance
 
 ENDLESS = "rate 2000\nrepeat forever token x"
 

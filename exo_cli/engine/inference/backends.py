@@ -57,6 +57,14 @@ def working_set_bytes() -> int:
     return int(mx.device_info().get("max_recommended_working_set_size", 0))
 
 
+def keep_resident() -> None:
+    """Let Metal keep weights where they are; without it macOS may page out what was not used for a moment."""
+    import mlx.core as mx
+
+    if sys.platform == "darwin" and mx.metal.is_available() and working_set_bytes():
+        mx.set_wired_limit(working_set_bytes())
+
+
 def openblas_preloaded() -> bool:
     """Whether this process has an OpenBLAS in place of the reference BLAS that comes with mlx."""
     return _openblas("openblas_set_num_threads") is not None
@@ -70,14 +78,23 @@ def set_blas_threads(threads: int) -> None:
 
 def memory_bytes() -> tuple[int, int]:
     """(total, available) of this machine, or of the control group that this process is in where that is less."""
-    import psutil
-
-    memory = psutil.virtual_memory()
-    total, available = int(memory.total), int(memory.available)
+    total, available = _machine_bytes()
     limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     if limit is None or limit >= total:
         return total, available
     return limit, min(available, max(0, limit - (used or 0)))
+
+
+def _machine_bytes() -> tuple[int, int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        import psutil  # Only where there is no /proc: it takes a while to import.
+
+        memory = psutil.virtual_memory()
+        return int(memory.total), int(memory.available)
+    figures = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
+    return figures["MemTotal"], figures["MemAvailable"]
 
 
 def _cgroup_bytes(name: str) -> int | None:

@@ -58,6 +58,7 @@ class MlxEngine:
         from exo_cli.engine.inference import backends, loading, precision, tokens
 
         backends.set_blas_threads(self._setting.threads)
+        backends.keep_resident()
         shard, instance = self._setting.shard, self._setting.instance
         if shard.world_size > 1 and self._ring is None:
             raise EngineError("one rank of several cannot load before it has joined its group", "no_ring")

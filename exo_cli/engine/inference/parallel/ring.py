@@ -4,12 +4,15 @@ It knows frames of a task: a header (what to do, how many positions, whether the
 sender computed) and then the hidden states. mlx does not check that a receiver expects what a sender sends: one kind
 of number is on the wire, float32, and the header says what it was before, so that nothing is lost or misread.
 
-A rank that waits here spins on a core. So nobody waits here for work: only during a task.
+A rank that waits here spins on a core. So nobody waits here for work, only during a task; and then a rank sleeps
+through most of what the last waits took at least, so that the core is there for whoever it waits for.
 """
 
 import json
 import os
 import tempfile
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +25,9 @@ from exo_cli.engine.inference import EngineError
 
 _WIRE = mx.float32
 _KINDS = (mx.float32, mx.float16, mx.bfloat16)
+_REMEMBERED_WAITS = 8
+_SLEPT_SHARE = 0.7
+"""Of the shortest of the remembered waits: when waits get shorter, the sleep is soon out of the way."""
 
 
 class Op(IntEnum):
@@ -54,6 +60,7 @@ class Ring:
         self.rank, self.size = rank, len(addresses)
         self._group = _join(addresses, rank)
         self._next, self._previous = (rank + 1) % self.size, (rank - 1) % self.size
+        self._waits: deque[float] = deque(maxlen=_REMEMBERED_WAITS)
 
     def send(self, header: Header, hidden: mx.array | None = None) -> None:
         """Say something to the next rank; returns when it is on its way. `hidden` [1, L, D] goes with a STEP."""
@@ -71,8 +78,12 @@ class Ring:
 
     def receive(self) -> Header:
         """What the rank before says; waits for it."""
+        began = time.perf_counter()
+        if len(self._waits) == _REMEMBERED_WAITS:
+            time.sleep(_SLEPT_SHARE * min(self._waits))
         words = mx.distributed.recv((4,), mx.int32, self._previous, group=self._group)
         op, positions, wanted, detail = cast("list[int]", words.tolist())
+        self._waits.append(time.perf_counter() - began)
         return Header(Op(op), positions, bool(wanted), detail)
 
     def receive_hidden(self, header: Header, hidden_size: int, positions: int | None = None) -> mx.array:
