@@ -146,7 +146,14 @@ def a_local(node_id: str, state: State, runners: Mapping[str, str | RunnerStatus
     for runner_id, status in (runners or {}).items():
         instance = state.instance_of_runner(runner_id) or an_instance(runner_id.rpartition("-")[0], (node_id,))
         known = a_status(status) if isinstance(status, str) and status else status
-        local.runners[runner_id] = LocalRunner(
+        local.runners[runner_id] = runner = LocalRunner(
             runner_id, instance, attempt=1, status=None if isinstance(known, str) else known
         )
+        # Of a runner that is past connecting, siblings that are idle are not those that it connected to.
+        known_ones = [each for each in instance.runner_ids if each in state.runners]
+        runner.group = {
+            each: state.runners[each].attempt
+            for each in known_ones
+            if runner.kind == "RunnerConnecting" or state.runners[each].status.type != "RunnerIdle"
+        }
     return local

@@ -150,6 +150,17 @@ def test_p17_sibling_idle_means_the_group_is_gone():
     assert told(plan(a_local("b", state, {"i-1": "Loaded"}), state, {}, 0.0)) == "Shutdown i-1"
 
 
+@pytest.mark.parametrize(("connected_to", "expected"), [(1, "None"), (0, "Shutdown i-0")])
+def test_a_sibling_that_seems_idle_may_only_be_ahead_of_its_reports(connected_to, expected):
+    """Its connecting was heard of at the other end of the ring before it was in the log."""
+    state = a_state(
+        instances=[TWO], runners={"i-0": "Connecting", "i-1": "Idle"}, downloads=[a_download("a"), a_download("b")]
+    )
+    local = a_local("a", state, {"i-0": "Connected"})
+    local.runners["i-0"].group = {"i-1": connected_to}
+    assert told(plan(local, state, {}, 0.0)) == expected
+
+
 def test_cancel_comes_before_anything_else():
     state, local = ready_pair()
     state.instances["new"] = an_instance("new", ("a",))

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -81,10 +82,15 @@ def test_each_step_of_statuses_is_in_the_table(child, script):
 
 def test_a_rank_of_a_group_connects_first_and_the_others_follow(script):
     engine = script("token a")
+    with socket.socket() as first, socket.socket() as second:
+        for held in (first, second):
+            held.bind(("127.0.0.1", 0))
+        ring = tuple(f"127.0.0.1:{held.getsockname()[1]}" for held in (first, second))
     with Child() as lead, Child() as other:
         for child, runner in ((lead, "i-1-0"), (other, "i-1-1")):
             child.send(Assign(instance=an_instance(engine, ranks=2), runner_id=runner, threads=1))
-            child.send(Connect(ring=("127.0.0.1:1", "127.0.0.1:2")), Load(model_path="/none"), Warmup())
+            child.send(Connect(ring=ring), Load(model_path="/none"), Warmup())
+        for child in (lead, other):
             child.until_status("RunnerReady")
             assert child.statuses()[:4] == ["RunnerIdle", "RunnerConnecting", "RunnerConnected", "RunnerLoading"]
         lead.send(Generate(task_id="t-1", params=a_chat()))

@@ -34,7 +34,7 @@ class LocalRunner:
     """A runner process of this node.
 
     `status` None: started, nothing heard yet. `asked`: an order it has not obeyed. `unsettled`: reports of it that the
-    master has not answered yet.
+    master has not answered yet. `group`: the attempts of its siblings whose endpoints it was told to connect to.
     """
 
     runner_id: str
@@ -43,6 +43,7 @@ class LocalRunner:
     status: RunnerStatus | None = None
     asked: str | None = None
     unsettled: int = 0
+    group: dict[str, int | None] = field(default_factory=dict[str, int | None])
     forwarded: set[str] = field(default_factory=set[str])
     cancelled: set[str] = field(default_factory=set[str])
 
@@ -138,16 +139,29 @@ def _must_end(view: View, runner: LocalRunner) -> bool:
 
 
 def _is_left_behind(view: View, runner: LocalRunner, siblings: Sequence[str]) -> bool:
-    """Whether a sibling started anew while this one is past connecting: their group is gone, and nothing would move."""
-    if runner.kind == "RunnerConnecting":
-        return any(view.status_of(each) in {None, "RunnerShuttingDown"} for each in siblings)
-    if runner.kind not in _GROUPED:
-        return False
-    return any(view.status_of(each) in {None, "RunnerIdle", "starting", "RunnerShuttingDown"} for each in siblings)
+    """Whether a sibling is gone, or began anew, since this one was told where its group is: nothing would move.
+
+    A sibling that is idle in the state may only be ahead of its reports, so what counts is its attempt.
+    """
+    return runner.kind in _GROUPED and any(
+        (sibling := view.state.runners.get(each)) is None
+        or sibling.status.type == "RunnerShuttingDown"
+        or (sibling.status.type in _FORMING and sibling.attempt != runner.group.get(each))
+        for each in siblings
+    )
 
 
+_FORMING = frozenset({"RunnerIdle", "RunnerConnecting"})
 _GROUPED = frozenset(
-    {"RunnerConnected", "RunnerLoading", "RunnerLoaded", "RunnerWarmingUp", "RunnerReady", "RunnerRunning"}
+    {
+        "RunnerConnecting",
+        "RunnerConnected",
+        "RunnerLoading",
+        "RunnerLoaded",
+        "RunnerWarmingUp",
+        "RunnerReady",
+        "RunnerRunning",
+    }
 )
 
 
@@ -221,7 +235,8 @@ def _warm_up(view: View) -> Iterator[Action]:
         if runner.shard.rank > 0:
             ready = all(status in {"RunnerLoaded", "RunnerWarmingUp"} for status in statuses)
         else:
-            ready = all(status == "RunnerWarmingUp" for status in statuses[1:])
+            # An engine whose ranks need nothing of each other may be through with it already.
+            ready = all(status in {"RunnerWarmingUp", *SERVING} for status in statuses[1:])
         if ready:
             yield StartWarmup(instance_id=runner.instance.instance_id, runner_id=runner.runner_id)
 

@@ -239,7 +239,11 @@ class Tending:
             case DownloadModel():
                 local.downloading.add(action.model_id)
             case ConnectToGroup() | LoadModel() | StartWarmup() | Shutdown():
-                local.runners[action.runner_id or ""].asked = action.type
+                runner = local.runners[action.runner_id or ""]
+                runner.asked = action.type
+                if isinstance(action, ConnectToGroup):
+                    told = {each: state.runners.get(each) for each in runner.instance.runner_ids}
+                    runner.group = {each: known.attempt for each, known in told.items() if known is not None}
             case CancelTask():
                 local.runners[action.runner_id].cancelled.add(action.cancelled_task_id)
             case _:

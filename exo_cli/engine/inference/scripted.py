@@ -6,6 +6,7 @@ no model and no mlx.
 """
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from exo_cli.engine.inference.script import Directive, read_script
 from exo_cli.engine.inference.stopping import StopFilter
 
 _POLL_SECONDS = 0.005
+_MEET_SECONDS = 30.0
 
 
 class _FinishedError(Exception):
@@ -42,8 +44,10 @@ class ScriptedEngine:
         self._served = 0
 
     def connect(self, ring: Sequence[str], rank: int) -> None:
-        """Join nothing; the script may say more."""
+        """Wait until every rank of the group is there, after what the script does."""
         self._phase("connect", _never)
+        if len(ring) > 1:
+            _meet(ring, rank)
 
     def load(self, model_path: Path, on_progress: Progress, cancelled: Cancelled) -> Loaded:
         """Read nothing; layers count up after what the script does."""
@@ -91,6 +95,33 @@ class ScriptedEngine:
         except _FinishedError as finished:
             if finished.reason == "cancelled":
                 raise CalledOffError(phase) from None
+
+
+def _meet(ring: Sequence[str], rank: int) -> None:
+    """Return when all ranks are in here: each listens at its own endpoint and reaches all others.
+
+    Raises:
+        EngineError: somebody did not come within `_MEET_SECONDS`.
+    """
+    addresses = [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in ring)]
+    end = time.monotonic() + _MEET_SECONDS
+    family = socket.AF_INET6 if ":" in addresses[rank][0] else socket.AF_INET
+    with socket.create_server(addresses[rank], family=family, backlog=len(ring)) as server:
+        for other in (address for at, address in enumerate(addresses) if at != rank):
+            while True:
+                try:
+                    socket.create_connection(other, timeout=1.0).close()
+                    break
+                except OSError as error:
+                    if time.monotonic() > end:
+                        raise EngineError(f"no rank at {other[0]}:{other[1]}: {error}", "no_group") from None
+                    time.sleep(_POLL_SECONDS)
+        for _ in ring[1:]:
+            server.settimeout(max(0.001, end - time.monotonic()))
+            try:
+                server.accept()[0].close()
+            except TimeoutError:
+                raise EngineError("not all ranks came", "no_group") from None
 
 
 def _never() -> bool:
