@@ -192,15 +192,21 @@ class Hands:
         await self._feed(RunnerChanged(local.runner_id, local.attempt, status))
 
     def _free_ring_port(self) -> socket.socket | None:
-        """A port that is held (bound, not listening) until the group connects, so that nobody else picks it."""
-        for port in self._ring_ports:
-            held = socket.socket()
-            try:
-                held.bind((self._ring_host, port))
-            except OSError:
-                held.close()
-                continue
-            return held
+        """A port that is held (bound, not listening) until the group connects, so that nobody else picks it.
+
+        One that a group used in the last minute is taken only when there is no other: only of the others does binding
+        say for certain that nobody holds them.
+        """
+        for used_before in (False, True):
+            for port in self._ring_ports:
+                held = socket.socket(socket.AF_INET6 if ":" in self._ring_host else socket.AF_INET)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, used_before)
+                try:
+                    held.bind((self._ring_host, port))
+                except OSError:
+                    held.close()
+                    continue
+                return held
         return None
 
     def _order(self, runner_id: str, order: Order) -> None:
