@@ -117,9 +117,7 @@ class Running:
 
     def wait_says(self, text: str, seconds: float = 15.0) -> None:
         """Until the text is in its stdout."""
-        wait_until(
-            lambda: text in self.out or self.process.poll() is not None, f"{text!r} from {self.words}", seconds
-        )
+        wait_until(lambda: text in self.out or self.process.poll() is not None, f"{text!r} from {self.words}", seconds)
         assert text in self.out, self.wait(0)
 
     def wait(self, seconds: float = 30.0) -> Ended:
@@ -341,12 +339,12 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in processes if is_alive(each)]
 
 
-def processes_with(text: str) -> list[psutil.Process]:
-    """The processes of this machine whose environment says EXO_HOME=text."""
+def processes_of(home: Home) -> list[psutil.Process]:
+    """The processes of this machine that run in a home, whoever started them."""
     found = []
     for each in psutil.process_iter():
         with suppress(psutil.Error):
-            if each.environ().get("EXO_HOME") == text and is_alive(each):
+            if each.environ().get("EXO_HOME") == str(home.path) and is_alive(each):
                 found.append(each)
     return found
 
