@@ -43,6 +43,18 @@ def test_live_figures_stay_within_an_incarnation():
     assert anew.open_streams == 0
 
 
+def test_who_slept_holds_it_against_nobody():
+    members = Membership()
+    members.woke(0.0)
+    members.hear("a", 1, "a:1", 0.5)
+    members.woke(1.0)
+    members.woke(121.0)
+    assert members.silent(121.0) == []
+    for now in range(122, 140):
+        members.woke(float(now))
+    assert members.silent(139.0) == ["a"]
+
+
 def test_who_is_expected_and_never_comes_is_silent():
     members = Membership()
     members.hear("a", 1, "a:1", 0.0)

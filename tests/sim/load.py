@@ -80,7 +80,7 @@ class Clients:
             if shell.life != life or not shell.is_alive:
                 if not told:
                     self._ask(command_id)
-            elif not told and self.world.now > began + 12.0:
+            elif not told and self.world.now > began + 30.0:
                 self.world.fail(f"{command_id} is not answered by {shell.name} within its deadline")
             elif not told:
                 self.world.later(0.5, watch)
@@ -127,7 +127,7 @@ class Fate:
         world.delay_seconds = rng.choice([0.005, 0.05, 0.3])
         for shell in world.shells.values():
             shell.disk.slow = rng.choice([0.0, 0.0, 0.1])
-        self.kinds = rng.sample(["kill", "cut", "disk", "runner", "nothing"], k=rng.randint(1, 5))
+        self.kinds = rng.sample(["kill", "cut", "disk", "runner", "freeze", "nothing"], k=rng.randint(1, 6))
 
     def strike(self) -> None:
         """One fault."""
@@ -139,6 +139,8 @@ class Fate:
             world.later(rng.choice([0.05, 1.0, 4.0, 15.0]), lambda: self._revive(shell))
         elif kind == "cut" and len(world.shells) > 1:
             self._cut(shell)
+        elif kind == "freeze" and shell.is_alive and not shell.is_frozen:
+            shell.freeze(rng.choice([0.3, 2.0, 6.0, 14.0]))
         elif kind == "disk":
             world.note(shell.name, "disk fails")
             shell.disk.is_failing = True

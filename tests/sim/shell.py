@@ -62,7 +62,7 @@ class Shell:
         self.address = f"{name}:7101"
         self.facts = a_node(name, memory_bytes=world.rng.choice([2048, 2048, 4096]) * MIB)
         self.files: set[str] = set()
-        self.life, self.is_alive = 0, False
+        self.life, self.is_alive, self.is_frozen = 0, False, False
         self.disk = Disk(self)
         self.links: dict[str, list[tuple[int, Input]]] = {}
         self._skew = 0.0
@@ -78,7 +78,7 @@ class Shell:
         self.life, self.is_alive = self.life + 1, True
         self._skew = self.world.rng.uniform(0, 1000)
         self._pending, self.links = set(), {}
-        self._inbox, self._todo, self._is_busy = deque(), deque(), False
+        self._inbox, self._todo, self._is_busy, self.is_frozen = deque(), deque(), False, False
         state = self.disk.fold()
         self.hands = Hands(self)
         self.replica = Replica(self.name, self.life, self.address, self.facts, state, "1", self.seeds)
@@ -95,12 +95,26 @@ class Shell:
         for followers in self.world.follows.values():
             followers.discard(self.name)
 
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP for a while: it hears nothing, says nothing, and then goes on as if no time had passed."""
+        self.world.note(self.name, "is frozen for", seconds)
+        self.is_frozen = True
+        life = self.life
+
+        def thaw() -> None:
+            if life == self.life and self.is_alive:
+                self.is_frozen = False
+                self._go_on()
+
+        self.world.later(seconds, thaw)
+
     def now(self) -> Now:
         return Now(self.world.now + self._skew, at(self.world.now))
 
     def _tick(self, life: int) -> None:
         if self.is_alive and life == self.life:
-            self.deliver(Tick())
+            if not self.is_frozen:
+                self.deliver(Tick())
             self.world.later(TICK_SECONDS, lambda: self._tick(life))
 
     # The door ----------------------------------------------------------------------------------------------------
@@ -113,7 +127,7 @@ class Shell:
 
     def _go_on(self) -> None:
         """Carry out what is due, then step the next input, one at a time; a write holds everything up."""
-        while not self._is_busy and (self._todo or self._inbox):
+        while not self._is_busy and not self.is_frozen and (self._todo or self._inbox):
             effects = self._todo.popleft() if self._todo else self._step(self._inbox.popleft())
             self._begin(effects)
 

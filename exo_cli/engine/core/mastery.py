@@ -4,7 +4,7 @@ Commands are decided on the tentative state (everything in the log, durable or n
 one. Each asker gets exactly one answer: committed, refused, or unknown when its deadline passed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,17 @@ from exo_cli.engine.core.effects import Answered, Asked, Effects, Follow, Note, 
 from exo_cli.engine.core.errors import ExitCode, Refused
 from exo_cli.engine.core.events import By, NodeJoined, Record
 from exo_cli.engine.core.intents import (
+    Command,
     ForgetRunner,
     PlaceInstance,
     ReportDownload,
     ReportNode,
     ReportRunner,
     ReportSilence,
+    ReportTask,
     Submission,
 )
+from exo_cli.engine.core.tasks import GenerationTask
 from exo_cli.engine.core.wire import (
     Answer,
     Answers,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 # How long a runner of an instance that is gone may take to report its shutdown before the master does it on its behalf.
 SETTLE_SECONDS = 30.0
+RECENT_KEPT = 4096
 BATCH_BYTES = 512 << 10
 
 
@@ -63,6 +67,8 @@ class Mastery:
         self._replica = replica
         self._waiting: list[_Waiting] = []
         self._commits: dict[str, int] = {}
+        self._unchanged: dict[str, str | None] = {}
+        self._recent: dict[str, Answer] = {}
         self._unsettled_since: dict[str, float] = {}
 
     # Askers ------------------------------------------------------------------------------------------------------
@@ -82,6 +88,9 @@ class Mastery:
         replica, command_id = self._replica, submission.command_id
         if command_id in self._commits:
             return
+        if (answer := self._recent.get(command_id)) is not None:
+            self._answer(answer, effects)  # late, or again: deciding it now could undo what came after it
+            return
         if (outcome := replica.state.outcomes.get(command_id)) is not None:
             self._answer(self._outcome(command_id, outcome.index, outcome.subject, outcome.changed), effects)
             return
@@ -93,7 +102,10 @@ class Mastery:
             effects.note.append(Note("refused", {"code": decision.code, "reason": decision.reason}))
             self._answer(_refusal(command_id, decision), effects)
         elif not decision:
-            self._answer(self._nothing(submission), effects)
+            # It may rest on what is not durable yet: then so does the answer.
+            self._unchanged[command_id] = self._fitting(submission)
+            self._commits[command_id] = replica.consensus.last_index
+            self._answer_committed(effects)
         else:
             by = submission.by
             if _is_remembered(submission):
@@ -103,18 +115,21 @@ class Mastery:
             records = replica.propose(decision[-1:], by, now, effects)
             self._commits[command_id] = records[-1].index
 
-    def _nothing(self, submission: Submission) -> Answer:
-        subject = None
-        if isinstance(submission.command, PlaceInstance):
-            instance = unchanged(self._replica.tentative, submission.command)
-            subject = instance.instance_id if instance else None
-        return self._outcome(submission.command_id, self._replica.state.index, subject, "unchanged")
+    def _fitting(self, submission: Submission) -> str | None:
+        if not isinstance(submission.command, PlaceInstance):
+            return None
+        instance = unchanged(self._replica.tentative, submission.command)
+        return instance.instance_id if instance else None
 
     def _outcome(self, command_id: str, index: int, subject: str | None, changed: str) -> Answer:
         return Answer(command_id=command_id, status="committed", index=index, subject=subject, changed=changed)
 
     def _answer(self, answer: Answer, effects: Effects) -> None:
         self._replica.settled(answer.command_id, answer.index)
+        if answer.refusal is None or answer.refusal.code != "read_only":
+            self._recent[answer.command_id] = answer
+        if len(self._recent) > RECENT_KEPT:
+            del self._recent[next(iter(self._recent))]
         for waiting in list(self._waiting):
             if answer.command_id not in waiting.command_ids:
                 continue
@@ -169,11 +184,16 @@ class Mastery:
         if lines:
             effects.send.append(Publish("events", Batch(term=records[-1].term, lines=tuple(lines))))
         self._expect(records, effects)
+        self._answer_committed(effects)
+
+    def _answer_committed(self, effects: Effects) -> None:
         head = self._replica.state.index
         for command_id in [each for each, index in self._commits.items() if index <= head]:
             index = self._commits.pop(command_id)
             outcome = self._replica.state.outcomes.get(command_id)
             subject, changed = (outcome.subject, outcome.changed) if outcome else (None, "changed")
+            if command_id in self._unchanged:
+                subject, changed = self._unchanged.pop(command_id), "unchanged"
             self._answer(self._outcome(command_id, index, subject, changed), effects)
 
     def _expect(self, records: Sequence[Record], effects: Effects) -> None:
@@ -190,6 +210,7 @@ class Mastery:
         first = lost[0].index
         for command_id in [each for each, index in self._commits.items() if index >= first]:
             del self._commits[command_id]
+            self._unchanged.pop(command_id, None)
             self._not_written(command_id, error, effects)
 
     def _not_written(self, command_id: str, error: str, effects: Effects) -> None:
@@ -201,21 +222,31 @@ class Mastery:
     # Looking after -----------------------------------------------------------------------------------------------
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Report the silence of lost nodes, and the shutdown of runners that should have reported theirs."""
+        """Report the silence of lost nodes, and on behalf of others what they should have reported by now."""
         replica = self._replica
+        replica.membership.woke(now.seconds)
         replica.membership.expect(set(replica.state.nodes) - {replica.node_id}, now.seconds)
         for node_id in replica.membership.silent(now.seconds):
             replica.membership.forget(node_id)
             if node_id in replica.tentative.nodes and node_id != replica.node_id:
                 self._on_behalf(ReportSilence(node_id=node_id), f"silent-{node_id}-{replica.state.index}", now, effects)
-        gone = [each for each in replica.state.runners if replica.state.instance_of_runner(each) is None]
-        self._unsettled_since = {each: self._unsettled_since.get(each, now.seconds) for each in gone}
-        for runner_id, since in self._unsettled_since.items():
+        overdue = dict(self._unsettled())
+        self._unsettled_since = {each: self._unsettled_since.get(each, now.seconds) for each in overdue}
+        for name, since in self._unsettled_since.items():
             if now.seconds - since > SETTLE_SECONDS:
-                command_id = f"settle-{runner_id}-{replica.state.index}"
-                self._on_behalf(ForgetRunner(runner_id=runner_id), command_id, now, effects)
+                self._on_behalf(overdue[name], f"settle-{name}-{replica.state.index}", now, effects)
 
-    def _on_behalf(self, command: ReportSilence | ForgetRunner, command_id: str, now: Now, effects: Effects) -> None:
+    def _unsettled(self) -> Iterator[tuple[str, Command]]:
+        """What is left of instances that are gone, each with what its node should report: runners, cancelled tasks."""
+        state = self._replica.state
+        for runner_id in state.runners:
+            if state.instance_of_runner(runner_id) is None:
+                yield runner_id, ForgetRunner(runner_id=runner_id)
+        for task_id, task in state.tasks.items():
+            if task.instance_id not in state.instances and isinstance(task, GenerationTask):
+                yield task_id, ReportTask(task=task, begins=False)
+
+    def _on_behalf(self, command: Command, command_id: str, now: Now, effects: Effects) -> None:
         by = By(node=self._replica.node_id)
         self.decide(Submission(command_id=command_id, by=by, command=command), now, effects)
 

@@ -24,6 +24,7 @@ class Membership:
     def __init__(self) -> None:
         """Nobody has been heard yet."""
         self.heard: dict[str, Heard] = {}
+        self._looked = float("-inf")
 
     def hear(self, node_id: str, incarnation: int, address: str, now: float) -> Heard | None:
         """Note a sign of life; None when it comes from an incarnation that was already replaced."""
@@ -44,6 +45,13 @@ class Membership:
     def silent(self, now: float, seconds: float = LOST_SECONDS) -> list[str]:
         """Nodes whose last sign is older than `seconds`."""
         return [node_id for node_id, sign in self.heard.items() if now - sign.at > seconds]
+
+    def woke(self, now: float) -> None:
+        """To be called often. A node that was asleep itself holds the silence of that while against nobody."""
+        if now - self._looked > SUSPECT_SECONDS:
+            for sign in self.heard.values():
+                sign.at = max(sign.at, min(now, sign.at + now - self._looked))
+        self._looked = now
 
     def is_suspect(self, node_id: str, now: float) -> bool:
         """Whether a node missed three pulses."""
