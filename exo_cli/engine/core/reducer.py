@@ -25,12 +25,37 @@ from exo_cli.engine.core.events import (
     TopologyEdgeDeleted,
     VotersChanged,
 )
-from exo_cli.engine.core.runners import RunnerFailed, RunnerIdle, RunnerReady, RunnerShutdown
+from exo_cli.engine.core.runners import (
+    RunnerConnected,
+    RunnerConnecting,
+    RunnerFailed,
+    RunnerIdle,
+    RunnerLoaded,
+    RunnerReady,
+    RunnerRunning,
+    RunnerShutdown,
+    RunnerShuttingDown,
+    RunnerStatus,
+    RunnerWarmingUp,
+)
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import OUTCOMES_KEPT, Failures, Node, Outcome, Runner, State
 
 STABLE_SECONDS = 60.0
 FAILURES_MAX = 5
+# Statuses that say no more than their name: the state shares one of each, and the decoded ones are let go of at once.
+_PLAIN: dict[type[RunnerStatus], RunnerStatus] = {
+    kind: kind()
+    for kind in (
+        RunnerConnecting,
+        RunnerConnected,
+        RunnerLoaded,
+        RunnerWarmingUp,
+        RunnerReady,
+        RunnerRunning,
+        RunnerShuttingDown,
+    )
+}
 
 
 def apply(state: State, record: Record) -> None:
@@ -93,7 +118,7 @@ def fold_event(state: State, event: Event, index: int, at: datetime | None) -> N
 
 def _runner_status_updated(state: State, event: RunnerStatusUpdated, index: int, at: datetime | None) -> None:
     """By far the most frequent event of a log, so what is seldom needed (failures) is looked up only when it is."""
-    runner_id, status = event.runner_id, event.runner_status
+    runner_id, status = event.runner_id, _PLAIN.get(type(event.runner_status), event.runner_status)
     if type(status) is RunnerShutdown:
         # The one path by which a runner leaves the state, whoever reports it.
         state.runners.pop(runner_id, None)
