@@ -27,14 +27,7 @@ SMALL_CONTEXT = 256
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny model that computes NaN as soon as the prompt has a Z in it."""
-    folder = write_model(tmp_path_factory.mktemp("tiny") / "m", "llama")
-    weights = mx.load(str(folder / "model.safetensors"))
-    number = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["Z"]
-    embedding = weights["model.embed_tokens.weight"]
-    embedding[number] = mx.nan
-    mx.save_safetensors(str(folder / "model.safetensors"), {**weights, "model.embed_tokens.weight": embedding})
-    return folder
+    return write_model(tmp_path_factory.mktemp("tiny") / "m", "llama")
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +90,24 @@ def test_without_a_seed_texts_differ_and_the_seed_is_told(child):
     assert child.text_of("again") == child.text_of("a") != child.text_of("b")
 
 
-def test_numbers_that_are_none_fail_the_request_alone(child):
-    child.ask("bad", "Z", temperature=0)
-    done = child.until_done("bad")
-    assert (done.reason, done.code) == ("error", "generation_failed")
-    assert "NaN" in done.error
-    assert child.text_of("bad") == ""
-    child.ask("good", temperature=0, max_tokens=3)
-    assert child.until_done("good").reason in ("length", "stop")
+def test_numbers_that_are_none_fail_the_request_alone(tmp_path, folder):
+    """A model that computes NaN as soon as the prompt has a Z in it."""
+    broken = tmp_path / "m"
+    shutil.copytree(folder, broken)
+    weights = mx.load(str(broken / "model.safetensors"))
+    number = json.loads((broken / "tokenizer.json").read_text())["model"]["vocab"]["Z"]
+    embedding = weights["model.embed_tokens.weight"]
+    embedding[number] = mx.nan
+    mx.save_safetensors(str(broken / "model.safetensors"), {**weights, "model.embed_tokens.weight": embedding})
+    with Child() as child:
+        child.make_ready(model=broken, layers=LAYERS, context=CONTEXT)
+        child.ask("bad", "Z", temperature=0)
+        done = child.until_done("bad")
+        assert (done.reason, done.code) == ("error", "generation_failed")
+        assert "NaN" in done.error
+        assert child.text_of("bad") == ""
+        child.ask("good", temperature=0, max_tokens=3)
+        assert child.until_done("good").reason in ("length", "stop")
 
 
 def test_each_chunk_of_the_prompt_is_a_sign_of_life(child):
