@@ -5,13 +5,17 @@ show an answer. A plugin is a `typer.Typer` or a callable `(argv, host) -> int` 
 `exo.commands.v1`; it raises the errors named here, and they end as every command's do.
 """
 
+import getpass
+import os
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, NoReturn, Protocol
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from exo_cli import views
+from exo_cli import __version__, views
 from exo_cli.console import MACHINE, Console, Format, visible
 from exo_cli.engine.client import Client
 from exo_cli.engine.client.endpoint import Answering, Endpoint, Message, local_endpoint
@@ -40,6 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 API_VERSION = 1
+PRODUCT = f"exo/{__version__}"
 # Which failure a command with several targets ends with: the first of these that occurred.
 PRECEDENCE = (70, 5, 4, 7, 9, 11, 6, 3, 2, 1)
 
@@ -94,6 +99,14 @@ class Host:
     def connect(self) -> Client:
         """A connection to the node; the caller closes it."""
         return Client(self.endpoint)
+
+    def command(self) -> dict[str, Any]:
+        """What goes with a wish: an id, so that a repetition on the way is harmless, and who asks."""
+        try:
+            user = getpass.getuser()
+        except (OSError, KeyError):
+            user = None
+        return {"command_id": f"c-{secrets.token_hex(8)}", "client": PRODUCT, "user": user}
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -211,6 +224,12 @@ class AnswerWriter:
 
 
 # -- options that several commands share; each works before and after the command's name -------------------------------
+
+
+def model_name(given: str) -> str:
+    """A model as the node takes it: a path is the person's, so it is made whole here, where it was typed."""
+    name = given.removeprefix("model/")
+    return os.path.abspath(Path(name).expanduser()) if name.startswith(("./", "../", "~/")) else name  # noqa: PTH100
 
 
 def _set_output(ctx: typer.Context, value: Format | None) -> None:

@@ -101,7 +101,7 @@ def _literal(value: object, indent: str) -> str:
 def _node(command: Any, context: Any) -> dict[str, Any]:
     found: dict[str, tuple[str, str | tuple[str, ...] | None]] = {}
     for option in options(command, context):
-        for name in (*option.opts, *option.secondary_opts):
+        for name in _names(option, long_last=False):
             found[name] = ((option.help or "").rstrip("."), _value_kind(option))
     return {
         "help": summary(command),
@@ -109,6 +109,11 @@ def _node(command: Any, context: Any) -> dict[str, Any]:
         "options": found,
         "arguments": [(_value_kind(each) or "", each.nargs == -1) for each in arguments(command, context)],
     }
+
+
+def _names(option: Any, *, long_last: bool) -> list[str]:
+    """How an option is written. Sorted, since those of --help come in the order of a set."""
+    return sorted((*option.opts, *option.secondary_opts), key=lambda each: each.startswith("--") is long_last)
 
 
 def _value_kind(parameter: Any) -> str | tuple[str, ...] | None:
@@ -178,7 +183,7 @@ def _argument_lines(argument: Any) -> list[str]:
 
 
 def _option_lines(option: Any, context: Any) -> list[str]:
-    names = sorted((*option.opts, *option.secondary_opts), key=lambda each: each.startswith("--"))
+    names = _names(option, long_last=True)
     words = "|".join(choices(option))
     value = "" if option.is_flag else f" \\fI{escaped(option.metavar or words or option.name.upper())}\\fR"
     lines = [".TP", ", ".join(f"\\fB{escaped(each)}\\fR" for each in names) + value, *paragraphs(option.help or "")]

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,13 @@ class FakeNode:
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def wait_asked(self, frame: Message, seconds: float = 5) -> None:
+        """Wait until a client has sent this."""
+        end = time.monotonic() + seconds
+        while frame not in self.asked:
+            assert time.monotonic() < end, self.asked
+            time.sleep(0.01)
 
     def __enter__(self) -> "FakeNode":
         """Hold it for a block."""

@@ -4,14 +4,13 @@ The answer goes to stdout as it comes, everything else to stderr. Without a node
 node ends by itself when the last connection to it closes, however this process ends, so nothing is left running.
 """
 
-import secrets
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
 from exo_cli import views
-from exo_cli.api import AnswerFormat, AnswerWriter, EndpointOption, Host
+from exo_cli.api import PRODUCT, AnswerFormat, AnswerWriter, EndpointOption, Host, model_name
 from exo_cli.engine.client import Client
 from exo_cli.engine.client.background import start_solo
 from exo_cli.engine.client.endpoint import Answering, Message
@@ -99,7 +98,7 @@ def chat(
         "seed": seed,
     }
     talk = Talk(
-        model=model and model.removeprefix("model/"),
+        model=model and model_name(model),
         sampling={key: value for key, value in options.items() if value is not None},
         stop=stop or [],
         timeout_seconds=timeout,
@@ -172,8 +171,7 @@ def _prepare(host: Host, client: Client, talk: Talk) -> None:
     if wanted is None:
         found = instances[0]
     else:
-        command_id = f"c-{secrets.token_hex(8)}"
-        found = client.call("place", deadline_seconds=60, model=wanted, command_id=command_id)["item"]
+        found = client.call("place", deadline_seconds=60, model=wanted, **host.command())["item"]
     if found.get("status") != "ready":
         host.wait_instance(client, str(found["instance_id"]), "ready", LOAD_SECONDS)
 
@@ -193,6 +191,7 @@ def _answer(host: Host, client: Client, talk: Talk) -> str:
         sampling=talk.sampling,
         stop=talk.stop,
         timeout_seconds=talk.timeout_seconds,
+        client=PRODUCT,
     )
     writer = AnswerWriter(host.console, talk.format)
     try:

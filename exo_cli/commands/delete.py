@@ -1,6 +1,5 @@
 """`exo delete ID...`: take instances off; done when their runners are gone."""
 
-import secrets
 import sys
 import time
 from typing import Annotated
@@ -35,7 +34,7 @@ class Target:
     def begin(self, host: Host, client: Client, *, absent_is_fine: bool) -> None:
         """Ask for it."""
         try:
-            self.item |= client.call("delete", instance_id=self.wish, command_id=f"c-{secrets.token_hex(8)}")["item"]
+            self.item |= client.call("delete", instance_id=self.wish, **host.command())["item"]
             host.console.say(f"deleting {self.instance_id}")
         except NotFoundError as error:
             self.gone = absent_is_fine

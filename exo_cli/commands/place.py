@@ -1,13 +1,12 @@
 """`exo place MODEL`: put a model on machines; done when every runner is ready."""
 
-import secrets
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from exo_cli import views
-from exo_cli.api import EndpointOption, Host, OutputOption
+from exo_cli.api import EndpointOption, Host, OutputOption, model_name
 from exo_cli.console import MACHINE, visible
 from exo_cli.engine.client import Client
 from exo_cli.engine.client.endpoint import Message
@@ -54,7 +53,7 @@ def place(
         reply = client.call(
             "place",
             deadline_seconds=60,
-            model=model.removeprefix("model/"),
+            model=model_name(model),
             strategy=strategy,
             min_nodes=min_nodes,
             nodes=[each.removeprefix("node/") for each in nodes.split(",") if each] if nodes else [],
@@ -62,7 +61,7 @@ def place(
             new=new,
             force=force,
             dry_run=dry_run,
-            command_id=f"c-{secrets.token_hex(8)}",
+            **host.command(),
         )
         item: Message = reply["item"]
         if host.format not in MACHINE and not dry_run:

@@ -1,6 +1,5 @@
 """`exo runners`: the runner processes and their states; their logs, a restart, and forgetting a lost one."""
 
-import secrets
 from typing import Annotated
 
 import typer
@@ -118,8 +117,7 @@ def restart(
     with host.connect() as client:
         # A runner's id is its instance's with the rank behind it.
         key = "instance_id" if kind == "instance" or name.count("-") < 2 else "runner_id"
-        params: Message = {key: name, "command_id": f"c-{secrets.token_hex(8)}"}
-        reply = client.call("restart", **params)
+        reply = client.call("restart", **{key: name, **host.command()})
         if wait:
             instance_id = str(reply["item"].get("instance_id"))
             reply["item"] |= host.wait_instance(client, instance_id, "ready", timeout)
@@ -133,5 +131,5 @@ def forget(
     """Strike a runner whose node is gone or silent from the list."""
     host = Host.of(ctx)
     with host.connect() as client:
-        reply = client.call("forget", runner_id=runner.removeprefix("runner/"), command_id=f"c-{secrets.token_hex(8)}")
+        reply = client.call("forget", runner_id=runner.removeprefix("runner/"), **host.command())
         host.show_item(views.RUNNER, reply)

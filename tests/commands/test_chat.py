@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from exo_cli.api import PRODUCT
 from exo_cli.engine.core.errors import BadStateError, NotFoundError, WaitTimeoutError
 from tests.fakes_control import HELLO, error, result, script
 
@@ -41,6 +42,7 @@ def test_the_answer_is_all_of_stdout(exo, node):
         "sampling": {"temperature": 0.0, "max_tokens": 5},
         "stop": ["a", "b"],
         "timeout_seconds": None,
+        "client": PRODUCT,
     }
 
 
@@ -166,7 +168,7 @@ def test_ctrl_c_cancels_and_keeps_what_came(start_program, node):
     assert process.returncode == -signal.SIGINT
     assert time.monotonic() - began < 1
     assert (out, said) == (b"\n", b"interrupted\n")
-    assert {"id": 1, "cancel": True} in fake.asked
+    fake.wait_asked({"id": 1, "cancel": True})
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(start_program, node):
@@ -182,7 +184,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(start_program, node):
     process.stdout.close()
     assert process.wait(timeout=5) == -signal.SIGPIPE
     assert process.stderr.read() == b""
-    assert {"id": 1, "cancel": True} in fake.asked
+    fake.wait_asked({"id": 1, "cancel": True})
 
 
 def test_no_start_refuses(exo, home):

@@ -153,7 +153,7 @@ def test_a_stream_closed_early_is_cancelled_and_its_rest_passed_over(path: Path)
             next(stream)
             stream.close()
             assert client.call("status") == {"ok": 1}
-        assert {"id": 1, "cancel": True} in node.asked
+        node.wait_asked({"id": 1, "cancel": True})
 
 
 def test_renewing_opens_before_it_closes(path: Path) -> None:

@@ -1,7 +1,9 @@
 """The manual: fresh, complete, clean, and hostile to nothing in a help text."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,16 @@ PAGES = sorted((CHECKOUT / "man").glob("man*/*"))
 
 def test_what_is_committed_is_what_would_be_written():
     assert manual.main(["check"]) == 0
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_it_is_the_same_in_every_process(seed):
+    """Names of options come out of sets here and there, whose order is that of the process."""
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    done = subprocess.run(
+        [sys.executable, "-m", "exo_cli.manual", "check"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_check_names_what_is_stale_and_what_mends_it(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,8 @@ def test_place_prints_the_id_alone(exo, node):
     assert ended.err == "smollm2: loading, 3 of 30 layers\nsmollm2: ready\n"
     params = asked[0]["params"]
     assert params.pop("command_id").startswith("c-")
+    assert params.pop("client").startswith("exo/")
+    assert params.pop("user")
     assert params == {
         "model": "smollm2",
         "strategy": "pipeline",
@@ -68,6 +71,26 @@ def test_no_wait_ends_at_once(exo, node):
     asked = node(place=PLACED).asked
     assert exo("place", "smollm2", "--no-wait").out == "i-abc\n"
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("org/name", "org/name"),
+        ("model/smollm2", "smollm2"),
+        ("./folder", "{cwd}/folder"),
+        ("../file.gguf", "{above}/file.gguf"),
+        ("~/m", "{home}/m"),
+        ("/abs", "/abs"),
+    ],
+)
+def test_a_path_is_of_where_it_was_typed(exo, node, tmp_path, monkeypatch, given, sent):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    asked = node(place=PLACED).asked
+    exo("place", given, "--no-wait")
+    meant = sent.format(cwd=tmp_path / "here", above=tmp_path, home=Path.home())
+    assert asked[0]["params"]["model"] == meant
 
 
 def test_a_dry_run_shows_the_plan(exo, node):

@@ -22,7 +22,7 @@ from exo_cli.engine.client.endpoint import (
     unavailable,
 )
 from exo_cli.engine.core import wire
-from exo_cli.engine.core.errors import ExoError, UnavailableError
+from exo_cli.engine.core.errors import ExoError, UnavailableError, UsageError
 from exo_cli.engine.net.nng import BlockingRequester
 
 NEXT_SECONDS = 2.0
@@ -32,13 +32,18 @@ class RemoteLink:
     """Questions and streams over two nng sockets."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Ask for the status, in place of a greeting."""
+        """Ask the node who it is, in place of a greeting."""
         self._endpoint = endpoint
-        self._requester = BlockingRequester(endpoint.address)
-        status = self._request(wire.Control(method="status"), CONNECT_SECONDS)
-        if not isinstance(status, wire.ControlReply):
+        try:
+            self._requester = BlockingRequester(endpoint.address)
+        except ValueError as error:
+            raise UsageError(f"{error} (from {endpoint.source})", "exo node list") from None
+        reply = self._request(wire.Control(method="node"), CONNECT_SECONDS)
+        if not isinstance(reply, wire.ControlReply):
             raise unavailable(endpoint, "something that is not an exo node answers", "foreign")
-        self.hello: Message = {"control": CONTROL, "solo": False}
+        item = cast("Message", (reply.result or {}).get("item") or {})
+        known = {key: item.get(key) for key in ("node_id", "name", "version", "pid")}
+        self.hello: Message = {**known, "control": CONTROL, "solo": False}
 
     def ask(self, method: str, params: Message, deadline_seconds: float | None) -> Answering:
         """Ask over the control socket, follow over the data socket."""
