@@ -1,7 +1,7 @@
 """One seed, one story: a cluster grows, people use it, things break, then peace, then everything has to be well."""
 
 from exo_cli.engine.core.intents import RestartInstance
-from tests.sim.checks import check_all
+from tests.sim.checks import check_all, waiting
 from tests.sim.load import Clients, Fate
 from tests.sim.shell import Shell
 from tests.sim.world import BrokenPromiseError, World
@@ -58,9 +58,16 @@ def _live(world: World) -> None:
     world.run(END_SECONDS)
     if len(world.lines) > before + IDLE_RECORDS:
         world.fail(f"an idle cluster wrote {len(world.lines) - before} records")
-    while len({shell.replica.state.index for shell in world.shells.values()}) > 1 and world.now < END_SECONDS + 5.0:
-        world.run(world.now + 0.1)
+    while world.now < END_SECONDS + 5.0 and not _is_quiet(world):
+        world.run(world.now + 0.05)
     check_all(world, clients)
+
+
+def _is_quiet(world: World) -> bool:
+    """Nothing is on its way just now (what fails for ever is tried now and then)."""
+    shells = world.shells.values()
+    reports = any(shell.replica.follower.outbox or waiting(shell) for shell in shells)
+    return not reports and len({shell.replica.state.index for shell in shells}) == 1
 
 
 def _repeat(world: World, act: object, every: float, until: float) -> None:

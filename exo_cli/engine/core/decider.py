@@ -79,7 +79,7 @@ def unchanged(state: State, wish: PlaceInstance) -> Instance | None:
             and instance.engine == wish.engine
             and len(instance.shards) >= wish.min_nodes
             and (wish.strategy is None or wish.strategy == instance.strategy)
-            and (not wish.nodes or set(wish.nodes) == set(instance.node_ids))
+            and (not wish.nodes or set(instance.node_ids) <= set(wish.nodes))
             and (wish.context_tokens is None or wish.context_tokens <= instance.context_tokens)
         )
         if fits:

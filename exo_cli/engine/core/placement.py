@@ -1,8 +1,8 @@
 """Placement: which nodes carry a model, and how it is cut. Polynomial, deterministic, explained.
 
-Candidates are the sets "the k nodes with the most usable memory that are connected", k from the wished minimum up;
-fewer nodes are preferred, then nodes that hold the files already, then free memory. What is reserved by placements
-that have not loaded yet counts as used.
+Candidates are sets of k nodes that carry the model together, k from the wished minimum up: fewer nodes are preferred,
+then nodes that hold the files already, then free memory (or the order in which nodes were named). What is reserved by
+placements that have not loaded yet counts as used.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def choose(state: State, wish: PlaceInstance) -> Plan | Refused:
     for context in _contexts(wish):
         rooms = _rooms(state, wish, candidates, context)
         for n_nodes in range(wish.min_nodes, at_most + 1):
-            if plan := _try(card, strategy, context, rooms[:n_nodes]):
+            if plan := _best(card, strategy, context, rooms, n_nodes):
                 return plan
     return _does_not_fit(state, wish, candidates)
 
@@ -91,7 +91,7 @@ def _candidates(state: State, wish: PlaceInstance) -> Sequence[str] | Refused:
     unknown = [name for name in wish.nodes if name not in state.nodes]
     if unknown:
         return Refused("not_found", f"no node {unknown[0]!a}", "exo node list", ExitCode.NOT_FOUND)
-    pool = wish.nodes or tuple(state.nodes)
+    pool = tuple(dict.fromkeys(wish.nodes)) or tuple(state.nodes)
     needed = ENGINE_BACKENDS.get(wish.engine)
     able = [
         node_id
@@ -143,7 +143,7 @@ def _rooms(state: State, wish: PlaceInstance, node_ids: Sequence[str], context: 
     return sorted(
         rooms,
         key=lambda room: (
-            room.layers_max < card.n_layers,
+            order[room.node_id] if wish.nodes else 0,  # whoever names nodes says which they prefer
             -_held(state, room.node_id, card.model_id),
             -(room.usable_bytes >> 26),  # 64 MB steps: equal machines keep the order in which they joined
             order[room.node_id],
@@ -159,6 +159,25 @@ def _held(state: State, node_id: str, model_id: str) -> float:
     if progress.kind == DownloadKind.COMPLETED:
         return 1.0
     return progress.downloaded_bytes / progress.total_bytes if progress.total_bytes else 0.0
+
+
+def _best(card: ModelCard, strategy: StrategyName, context: int, rooms: Sequence[Room], n_nodes: int) -> Plan | None:
+    """The plan with the most preferred `n_nodes` rooms that can carry the model together; rooms are in that order."""
+    able = [room for room in rooms if room.layers_max > 0]
+    largest = sorted(able, key=lambda room: -room.layers_max)
+    if len(able) < n_nodes or _try(card, strategy, context, largest[:n_nodes]) is None:
+        return None
+    if plan := _try(card, strategy, context, able[:n_nodes]):
+        return plan
+    chosen: list[Room] = []
+    for room in able:
+        taken = {each.node_id for each in (*chosen, room)}
+        rest = [each for each in largest if each.node_id not in taken][: n_nodes - len(taken)]
+        if _try(card, strategy, context, [*chosen, room, *rest]):
+            chosen.append(room)
+        if len(chosen) == n_nodes:
+            break
+    return _try(card, strategy, context, chosen)
 
 
 def _try(card: ModelCard, strategy: StrategyName, context: int, rooms: Sequence[Room]) -> Plan | None:

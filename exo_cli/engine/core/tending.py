@@ -72,7 +72,10 @@ class Tending:
         if runner is None or runner.attempt != attempt:
             return []
         before, runner.status = runner.kind, status
-        if status.type != before and (runner.asked != "Shutdown" or isinstance(status, RunnerFailed)):
+        if isinstance(status, RunnerFailed) and runner.asked == "Shutdown":
+            runner.asked = None  # who fails while being ended is at no fault; the planner asks again until it is gone
+            return []
+        if status.type != before and runner.asked != "Shutdown":
             runner.asked = None
         instance_id = runner.instance.instance_id
         if isinstance(status, RunnerFailed):
