@@ -349,13 +349,22 @@ def processes_of(home: Home) -> list[psutil.Process]:
     return found
 
 
+@dataclass
+class BrokenHub:
+    """A hub whose weights cannot be had: where it is, and how often it refused them."""
+
+    address: str = ""
+    refused: int = 0
+
+
 @contextmanager
-def broken_hub(status: int) -> Iterator[str]:
-    """The address of a hub that knows `org/tiny`, and whose weights cannot be had: they are answered by `status`."""
+def broken_hub(status: int) -> Iterator[BrokenHub]:
+    """A hub that knows `org/tiny`, and answers with `status` whoever asks for its files."""
     config = json.dumps(
         {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100}
     ).encode()
-    files = {"config.json": len(config), "tokenizer.json": 2, "model.safetensors": 4096}
+    files = {"config.json": len(config), "model.safetensors": 4096}
+    hub = BrokenHub()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -366,6 +375,7 @@ def broken_hub(status: int) -> Iterator[str]:
             elif self.path.endswith("/config.json"):
                 self._send(200, config)
             else:
+                hub.refused += self.path.endswith("/model.safetensors")
                 self._send(status, b"{}")
 
         def _send(self, code, body):
@@ -379,10 +389,11 @@ def broken_hub(status: int) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    hub.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield hub
     finally:
         server.shutdown()
         server.server_close()

@@ -20,9 +20,9 @@ def scripts(script):
 @pytest.fixture(scope="module")
 def home(new_home, script):
     """A node for all of it."""
-    with broken_hub(404) as address:
+    with broken_hub(404) as hub:
         home = new_home()
-        home.environment |= {"HF_ENDPOINT": address}
+        home.environment |= {"HF_ENDPOINT": hub.address}
         # A placement that does not say otherwise is one that breaks while it loads.
         home.start(engine=script("on load layers 2", "on load raise tensor 7 is missing"))
         yield home

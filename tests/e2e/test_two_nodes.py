@@ -129,8 +129,7 @@ def test_the_first_node_comes_back_with_its_instances(pair):
     first, second = pair
     ids = node_ids(pair)
     instance = first.place("m", first_script(first), nodes=[ids[0]])
-    hashes = {home.show()["state_hash"] for home in pair}
-    assert len(hashes) == 1
+    wait_until(lambda: len({home.show()["state_hash"] for home in pair}) == 1, "one state", 5)
     engine = first_script(first)
     first.kill()
     first.start(engine=engine, name="first", peer=second)
