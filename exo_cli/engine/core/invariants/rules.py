@@ -108,7 +108,11 @@ def _nodes(links: Links, state: State, event: Event) -> Iterable[str]:
     match event:
         case TopologyEdgeCreated() | TopologyEdgeDeleted():
             return (event.edge.source, event.edge.sink)
-        case NodeJoined() | NodeGatheredInfo() | NodeTimedOut():
+        case NodeTimedOut():
+            # Its connections go with it, and so the last trace of another ghost may.
+            edges = [edge for edge in state.edges.values() if event.node_id in (edge.source, edge.sink)]
+            return (event.node_id, *(each for edge in edges for each in (edge.source, edge.sink)))
+        case NodeJoined() | NodeGatheredInfo():
             return (event.node_id,)
         case _:
             return ()
