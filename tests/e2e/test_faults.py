@@ -13,6 +13,9 @@ def scripts(script):
     """What the instances of these tests do."""
     return {
         "endless": script("rate 200", 'repeat forever token "w{n} "'),
+        "stumbles": script("request 1:", "token one", "raise out of luck", "request 2:", "token two"),
+        "deaf": script("token one", "block hard", "on stop block hard"),
+        "slow": script("on load sleep 30"),
         "steady": script("rate 40", 'repeat 120 token "w{n} "', "token end"),
     }
 
@@ -78,6 +81,39 @@ def test_delete_ends_the_chats_of_its_instance_and_no_others(home, scripts):
         and record["event"]["task_status"] not in {"Running", "Pending"}
     ]  # fmt: skip
     assert sorted(end["task_status"] for end in ends[-2:]) == ["Cancelled", "Complete"]
+
+
+def test_a_request_that_fails_fails_alone(home, scripts):
+    home.place("m", scripts["stumbles"])
+    [process] = home.runner_processes()
+    ended = home.exo("chat", "hello").failed(7, "out of luck")
+    assert ended.out == "one\n"
+    assert home.exo("chat", "hello").ok().out == "two\n"
+    assert [each.pid for each in home.runner_processes()] == [process.pid]
+    assert home.runners()[0]["failures"] == 0
+
+
+def test_a_runner_that_ignores_the_order_to_stop_is_ended(home, scripts):
+    instance = home.place("m", scripts["deaf"])
+    chat = home.begin("chat", "hello")
+    chat.wait_says("one")
+    began = time.monotonic()
+    deleting = home.begin("delete", instance)
+    chat.wait(5).failed(7, "was deleted")
+    # The next placement does not wait for it.
+    again = home.place("m", scripts["endless"])
+    assert home.exo("chat", "hello", "--max-tokens", 1).ok().out == "w0 \n"
+    deleting.wait(15).ok()
+    assert time.monotonic() - began < 15
+    assert [runner["instance_id"] for runner in home.runners()] == [again]
+
+
+def test_a_chat_that_waits_for_its_model_hears_of_its_end(home, scripts):
+    item = home.call("place", model="slow", engine=f"scripted:{scripts['slow']}")["item"]
+    chat = home.begin("chat", "hello", "-m", "slow")
+    wait_until(lambda: "waiting for" in chat.err, "a chat that waits")
+    home.call("delete", instance_id=item["instance_id"])
+    chat.wait(3).failed(3, "no instance of 'slow'")
 
 
 def test_a_model_that_does_not_load_fails_with_its_reason_and_little_log(home):

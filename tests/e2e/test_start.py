@@ -46,3 +46,25 @@ def test_a_detached_node_runs_on_and_is_stopped(new_home, script):
     home.exo("node", "start", "--detach").failed(11, pid)
     home.exo("node", "stop").ok()
     home.exo("node", "stop").failed(5, "no node is running")
+
+
+def test_a_torn_log_is_opened_and_a_damaged_one_refused(new_home):
+    home = new_home()
+    home.start()
+    assert home.stop().code == 0
+    [segment] = home.paths.log.glob("*.log")
+    whole = segment.read_bytes()
+    second = whole.index(b'{"index":1,')
+
+    segment.write_bytes(whole[: second + 20])
+    home.start()
+    assert f"byte {second}" in home.node.err, home.node.err
+    assert home.stop().code == 0
+    assert home.exo("replay", segment, "-o", "json").ok().item["torn_tail"] is None
+
+    mended = bytearray(segment.read_bytes())
+    mended[second + 30] ^= 1
+    segment.write_bytes(mended)
+    home.exo("node", "start", "--listen", home.address).failed(12, "record 1", str(second), "exo replay")
+    home.exo("replay", segment).failed(12, "record 1", str(second))
+    assert segment.read_bytes() == mended
