@@ -206,6 +206,17 @@ def test_control_c_ends_a_chat_and_frees_its_runner(home, scripts):
     home.delete(instance)
 
 
+def test_control_c_reaches_a_node_by_its_address(home, scripts):
+    home.place("endless", scripts["endless"])
+    chat = home.begin("chat", "count for ever", "--endpoint", home.address)
+    chat.wait_says("w9 ")
+    chat.process.send_signal(signal.SIGINT)
+    ended = chat.wait(3)
+    assert ended.code == -signal.SIGINT
+    assert "Traceback" not in ended.err
+    home.wait_idle(2)
+
+
 def test_a_node_that_is_stopped_ends_its_chats_with_a_word(home, scripts):
     home.place("endless", scripts["endless"])
     chat = home.begin("chat", "count for ever")

@@ -97,6 +97,7 @@ def test_a_node_that_is_killed_is_missed_and_comes_back(pair):
     goes = first.exo("place", "wide", "--min-nodes", 2).ok().out.strip()
     chat = first.begin("chat", "hello", "-m", "wide")
     chat.wait_says("w5 ")
+    second.begin("chat", "hello", "-m", "m").wait_says("w5 ")
     children = second.kill()
     wait_until(lambda: not alive(children), "the end of its children", 3)
     ended = chat.wait(LOST_SECONDS)
@@ -111,6 +112,8 @@ def test_a_node_that_is_killed_is_missed_and_comes_back(pair):
     assert [end["reason"] for end in ends] == ["node_lost"]
     wait_until(lambda: len(first.runner_processes()) == 1, "one process less", 5)
     first.exo("chat", "-m", "wide", "hi").failed(3)
+    # What it had asked for is asked for by nobody now.
+    first.wait_idle(LOST_SECONDS)
     assert first.exo("chat", "hello", "--max-tokens", 1).ok().out == "w0 \n"
 
     second.start(name="second", peer=first)
@@ -125,18 +128,42 @@ def first_script(home):
     return home.node.words[home.node.words.index("--engine") + 1].removeprefix("scripted:")
 
 
-def test_the_first_node_comes_back_with_its_instances(pair):
+def test_the_first_node_comes_back_with_its_instances_and_was_not_missed_by_chats(pair, script):
     first, second = pair
     ids = node_ids(pair)
+    steady = script("rate 40", 'repeat 160 token "w{n} "')
     instance = first.place("m", first_script(first), nodes=[ids[0]])
+    other = first.place("steady", steady, nodes=[ids[1]])
     wait_until(lambda: len({home.show()["state_hash"] for home in pair}) == 1, "one state", 5)
     engine = first_script(first)
+    going_on = second.begin("chat", "hello", "-m", "steady")
+    going_on.wait_says("w3 ")
     first.kill()
+    # Chats need no master: neither one that runs, nor one that begins.
+    assert second.exo("chat", "hello", "-m", "steady", "--max-tokens", 2).ok().out == "w0 w1 \n"
+    assert going_on.wait(10).ok().out == "".join(f"w{n} " for n in range(160)) + "\n"
+    second.exo("place", "more", "--min-nodes", 1).failed(5)
+
     first.start(engine=engine, name="first", peer=second)
     wait_until(lambda: agree(first, second), "two nodes again", 20)
     assert node_ids(pair) == ids
     with second.client() as client:
         for _ in client.stream("wait", instance_id=instance, timeout_seconds=30, **{"for": "ready"}):
             pass
-    assert second.exo("chat", "hello", "--max-tokens", 1).ok().out == "w0 \n"
+    assert second.exo("chat", "hello", "-m", "m", "--max-tokens", 1).ok().out == "w0 \n"
+    assert {each["instance_id"] for each in first.runners()} == {instance, other}
     wait_until(lambda: len({home.show()["state_hash"] for home in pair}) == 1, "one state", 5)
+    # What the chats did meanwhile is told afterwards, once.
+    histories = [
+        record["event"]["task_id"] for record in first.records() if record["event"]["type"] == "TaskDeleted"
+    ]  # fmt: skip
+    assert len(histories) == len(set(histories))
+    wait_until(lambda: told_of(first, other) >= 2, "the histories of both chats", 10)
+
+
+def told_of(home, instance_id):
+    """How many chats of an instance have a history in the log of a node."""
+    return sum(
+        record["event"]["type"] == "TaskCreated" and record["event"]["task"]["instance_id"] == instance_id
+        for record in home.records()
+    )
