@@ -30,8 +30,8 @@ from exo_cli.engine.paths import find_paths
 PROGRAM = Path(sys.executable).with_name("exo")
 Item = dict[str, Any]
 
-# Below the ports that the system gives away by itself, and elsewhere for each run of the tests.
-_BLOCKS = count(20000 + 4 * (os.getpid() % 2500), 4)
+# Below the ports that the system gives away by itself, and far apart for runs of the tests side by side.
+_BLOCKS = count(20000 + 4 * (os.getpid() * 1237 % 2500), 4)
 
 
 def free_port() -> int:
