@@ -15,6 +15,11 @@ def main() -> int:
 
         sys.stdout.write(f"exo {__version__}\n")
         return 0
+    import signal
+
+    # While modules are imported, Ctrl-C ends the process as it would any program; from then on the app speaks of it.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from exo_cli.app import main as app
 
     return app(argv)
@@ -23,7 +28,9 @@ def main() -> int:
 def _plugins() -> list[tuple[str, str]]:
     from exo_cli import plugins
 
-    return [(plugin.name, plugin.summary) for plugin in plugins.offered() if plugin.standing == plugins.RUNS]
+    return [
+        (plugin.name, plugin.summary) for plugin in plugins.offered(cached=False) if plugin.standing == plugins.RUNS
+    ]
 
 
 if __name__ == "__main__":

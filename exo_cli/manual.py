@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from exo_cli import __version__
-from exo_cli.app import LazyGroup, app, load
+from exo_cli.app.tree import LazyGroup, app, load
 from exo_cli.commands import TABLE
 from exo_cli.engine.core.errors import ExitCode
 

@@ -1,14 +1,14 @@
-"""The table of commands: what `exo --help` lists, in its order. Importing it imports no command."""
-
-from typing import NamedTuple
+"""The table of commands: what `exo --help` lists, in its order. Importing it imports nothing else: a TAB does it."""
 
 
-class Row(NamedTuple):
+class Row:
     """A command: its name, what its help line says, and where it is (`module:attribute`, a typer app)."""
 
-    name: str
-    summary: str
-    target: str
+    __slots__ = ("name", "summary", "target")
+
+    def __init__(self, name: str, summary: str, target: str) -> None:
+        """Take the three."""
+        self.name, self.summary, self.target = name, summary, target
 
 
 TABLE = (

@@ -38,12 +38,15 @@ class Plugin:
         return f"{self.name} ({self.dist} {self.version})" if self.dist else f"{self.name} ({self.target})"
 
 
-def offered() -> list[Plugin]:
-    """Every plugin that is there, each with its standing: of one name only the first runs."""
+def offered(*, cached: bool = True) -> list[Plugin]:
+    """Every plugin that is there, each with its standing: of one name only the first runs.
+
+    Not `cached` reads the distributions anew, which costs less than importing what knows where the cache lies.
+    """
     if os.environ.get("EXO_NO_PLUGINS"):
         return []
     taken = {row.name: "shadowed by the built-in command" for row in TABLE}
-    plugins = [*entry_points(), *programs()]
+    plugins = [*(entry_points() if cached else scan(sys.path)), *programs()]
     for plugin in plugins:
         if not is_allowed(plugin.name):
             plugin.standing = "reserved name" if plugin.name in RESERVED else "not a command's name"

@@ -19,7 +19,7 @@ from exo_cli.manual import children, tree
 from tests.fakes_control import error, result, script
 
 RUNNERS = {"revision": 5, "items": []}
-HEAVY = ("trio", "mlx", "mlx_lm", "transformers", "pynng", "rich", "asyncio", "exo_cli.engine.node")
+HEAVY = {"trio", "mlx", "mlx_lm", "transformers", "pynng", "pydantic", "rich", "asyncio", "exo_cli.engine.node"}
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["chat", "-h"], ["node", "start", "--help"], ["plugin", "-h"]])
@@ -37,7 +37,14 @@ def test_help_lists_the_table_in_its_order(exo):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["place", "--help"], ["chat", "--help"], ["runners"], ["__complete", "bash", "exo pl"]]
+    "words",
+    [
+        ["--help"],
+        ["chat", "--help"],
+        ["runners", "-o", "json"],
+        ["chat", "hi", "--no-start", "--temperature", "0", "--stop", "x", "-o", "json"],
+        ["__complete", "bash", "exo pl"],
+    ],
 )
 def test_nothing_heavy_is_imported(words):
     code = "import sys; from exo_cli.__main__ import main; main()\nsys.stderr.write(' '.join(sys.modules))"
@@ -47,7 +54,7 @@ def test_nothing_heavy_is_imported(words):
     assert done.returncode == 0
     loaded = set(done.stderr.split())
     assert "exo_cli" in loaded
-    assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
+    assert loaded.isdisjoint(HEAVY), loaded & HEAVY
 
 
 def test_the_version_is_answered_by_both_ways(exo, program):
@@ -64,6 +71,10 @@ def test_the_version_is_answered_by_both_ways(exo, program):
         (["node"], "a command is missing", "exo node --help"),
         (["place"], "missing argument 'MODEL'", "exo place --help"),
         (["place", "x", "--min-nodes", "q"], "should be a valid integer", "exo place --help"),
+        (["place", "x", "--timeout", "inf"], "a number with an end is needed", "exo place --help"),
+        (["place", "x", "--timeout", "nan"], "a number with an end is needed", "exo place --help"),
+        (["place", "x", "--strategy", "ring"], "'ring' is not one of", "exo place --help"),
+        (["chat", "x", "--temperature", "11"], "less than or equal to 10", "exo chat --help"),
         (["place", "x", "--min-nodes", "0"], "invalid value for '--min-nodes'", "exo place --help"),
         (["runners", "-o", "yaml"], "'yaml' is not one of", "exo runners --help"),
         (["runners", "--bogus"], "no such option: --bogus", "exo runners --help"),
