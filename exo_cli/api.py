@@ -5,9 +5,7 @@ show an answer. A plugin is a `typer.Typer` or a callable `(argv, host) -> int` 
 `exo.commands.v1`; it raises the errors named here, and they end as every command's do.
 """
 
-import getpass
 import os
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -102,11 +100,13 @@ class Host:
 
     def command(self) -> dict[str, Any]:
         """What goes with a wish: an id, so that a repetition on the way is harmless, and who asks."""
+        import getpass
+
         try:
             user = getpass.getuser()
         except (OSError, KeyError):
             user = None
-        return {"command_id": f"c-{secrets.token_hex(8)}", "client": PRODUCT, "user": user}
+        return {"command_id": f"c-{os.urandom(8).hex()}", "client": PRODUCT, "user": user}
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

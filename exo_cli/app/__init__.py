@@ -8,7 +8,6 @@ import errno
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -122,6 +121,8 @@ def _end(host: Host, error: ExoError) -> int:
 
 def kept(error: InternalError, cause: BaseException) -> InternalError:
     """Keep the traceback in a file, and have the error name it."""
+    import traceback
+
     report = [f"exo {__version__}, Python {sys.version}, {sys.platform}\n", *traceback.format_exception(cause)]
     try:
         folder = find_paths().state
