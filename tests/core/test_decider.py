@@ -96,13 +96,13 @@ def test_delete_of_an_unknown_id():
     assert (refused.code, refused.exit_code) == ("not_found", ExitCode.NOT_FOUND)
 
 
-@pytest.mark.parametrize("status", OPEN)
+@pytest.mark.parametrize("status", sorted(OPEN))
 def test_l12_delete_cancels_open_tasks_first(status):
     state = a_state(instances=[ONE], tasks=[a_task(status=status)])
     assert say(state, DeleteInstance(instance_id="i")) == ["TaskStatusUpdated t Cancelled", "InstanceDeleted i"]
 
 
-@pytest.mark.parametrize("status", set(TaskStatus) - OPEN)
+@pytest.mark.parametrize("status", sorted(set(TaskStatus) - OPEN))
 def test_l13_ended_tasks_are_left_alone(status):
     state = a_state(instances=[ONE], tasks=[a_task(status=status)])
     assert say(state, DeleteInstance(instance_id="i")) == ["InstanceDeleted i"]
