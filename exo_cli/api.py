@@ -153,7 +153,8 @@ class Host:
 
     def wait_instance(self, client: Client, instance_id: str, goal: str, timeout_seconds: float) -> Message:
         """Wait until an instance is `ready` or `deleted`, with its progress on stderr; the item as it is then."""
-        waiting = client.stream("wait", instance_id=instance_id, timeout_seconds=timeout_seconds, **{"for": goal})
+        wanted: Message = {"instance_id": instance_id, "for": goal, "timeout_seconds": timeout_seconds}
+        waiting = client.stream("wait", **wanted)
         return self.follow(waiting).get("item") or {}
 
     def follow(self, waiting: Answering) -> Message:

@@ -208,7 +208,10 @@ class Console:
             print(json_text({"error": described(error)}), file=self.err, flush=True)
             return
         first, *evidence = error.message.split("\n")
-        lines = [f"{self._paint('error:', 31)} {visible(first)}", *(f"  {visible(line)}" for line in evidence)]
+        lines = [
+            f"{self._paint('error:', 31)} {visible(first)}",
+            *(f"  {visible(line.removeprefix('  '))}" for line in evidence),
+        ]
         lines += [f"{self._paint('hint:', 36)} {visible(hint)}" for hint in error.hints[:2]]
         print("\n".join(lines), file=self.err, flush=True)
 

@@ -190,6 +190,7 @@ def _answer(host: Host, client: Client, talk: Talk) -> str:
         messages=talk.messages,
         sampling=talk.sampling,
         stop=talk.stop,
+        deadline_seconds=talk.timeout_seconds,
         timeout_seconds=talk.timeout_seconds,
         client=PRODUCT,
     )

@@ -120,8 +120,8 @@ def restart(
         reply = client.call("restart", **{key: name, **host.command()})
         if wait:
             instance_id = str(reply["item"].get("instance_id"))
-            reply["item"] |= host.wait_instance(client, instance_id, "ready", timeout)
-        host.show_item(views.INSTANCE, reply)
+            reply["item"] = host.wait_instance(client, instance_id, "ready", timeout)
+        host.show_item(views.RUNNER if "runner_id" in reply["item"] else views.INSTANCE, reply)
 
 
 @app.command()

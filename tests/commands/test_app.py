@@ -170,7 +170,7 @@ def test_an_error_of_the_node_shows_its_evidence_and_two_hints(exo, node):
     node(runners=error(reason))
     ended = exo("runners")
     assert ended.code == 3
-    assert ended.err == "error: no such thing\n    it was \\x1b[2J here\nhint: exo runners\nhint: exo node list\n"
+    assert ended.err == "error: no such thing\n  it was \\x1b[2J here\nhint: exo runners\nhint: exo node list\n"
 
 
 def test_a_bug_leaves_a_report_and_no_traceback(exo, monkeypatch, home):

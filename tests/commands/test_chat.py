@@ -141,6 +141,23 @@ def test_an_answer_cut_short_keeps_its_text_and_says_why(exo, node, reason, code
     assert exo("chat", "hi", "-o", "json").out == ""
 
 
+def test_an_answer_that_takes_too_long_is_6(exo, node):
+    fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
+    ended = exo("chat", "hi", "--timeout", "0.2")
+    assert (ended.code, ended.out) == (6, "The cap\n")
+    assert ended.err == "error: it did not end within 0.2 s\nhint: exo runners\n"
+    fake.wait_asked({"id": 1, "cancel": True})
+
+    def endless(_params):
+        yield STARTED
+        while True:
+            yield {"type": "chunk", "sequence": 0, "text": "word "}
+            time.sleep(0.01)
+
+    fake.methods["chat"] = endless
+    assert exo("chat", "hi", "--timeout", "0.2").code == 6
+
+
 def test_a_node_that_dies_in_the_middle(start_program, node):
     fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
     process = start_program("chat", "hi")

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from exo_cli.engine.client.endpoint import ANSWER_SECONDS, Answering, Endpoint, Message
 from exo_cli.engine.client.local import LocalLink
+from exo_cli.engine.core.errors import UnavailableError, WaitTimeoutError
 
 
 class Link(Protocol):
@@ -51,9 +52,18 @@ class Client:
             except StopIteration as end:
                 return cast("Message", end.value)
 
-    def stream(self, method: str, /, **params: Any) -> Answering:
-        """Follow something: yields its events, returns its result. Closing the generator cancels it."""
-        return (yield from self._link.ask(method, params, None))
+    def stream(self, method: str, /, *, deadline_seconds: float | None = None, **params: Any) -> Answering:
+        """Follow something: yields its events, returns its result. Closing the generator cancels it.
+
+        Raises:
+            WaitTimeoutError: it has not ended after `deadline_seconds`.
+        """
+        try:
+            return (yield from self._link.ask(method, params, deadline_seconds))
+        except UnavailableError as error:
+            if deadline_seconds is None or error.details["reason"] != "hung":
+                raise
+            raise WaitTimeoutError(f"it did not end within {deadline_seconds:g} s", "exo runners") from None
 
     def renew(self) -> None:
         """Connect anew, then let go of the old connection and of all that was asked for on it."""

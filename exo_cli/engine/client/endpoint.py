@@ -89,7 +89,7 @@ def error_of(written: Message) -> ExoError:
 def unavailable(endpoint: Endpoint, what: str, reason: str) -> UnavailableError:
     """No node, or no more. `reason` is for programs: absent, hung, lost, foreign."""
     if endpoint.source is None:
-        hints = ("exo node start --detach",) if reason == "absent" else ("exo node stop", "exo node logs")
+        hints = ("exo node start --detach",) if reason == "absent" else _after_a_local(reason)
     else:
         hints = (f"unset {endpoint.source}",) if endpoint.source.isupper() else ("exo node list",)
     return UnavailableError(
@@ -97,3 +97,14 @@ def unavailable(endpoint: Endpoint, what: str, reason: str) -> UnavailableError:
         *hints,
         details={"endpoint": endpoint.address, "source": endpoint.source, "reason": reason},
     )
+
+
+def _after_a_local(reason: str) -> tuple[str, ...]:
+    """What helps with this home's own node when it hangs or has ended."""
+    from exo_cli.engine.paths import find_paths
+
+    try:
+        pid = find_paths().lock.read_text().strip() if reason == "hung" else ""
+    except (OSError, ValueError):
+        pid = ""
+    return (f"kill {pid}", "exo node logs") if pid.isdecimal() else ("exo node logs",)

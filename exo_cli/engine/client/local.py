@@ -1,6 +1,7 @@
 """The way to a node on this machine: lines of JSON over its unix socket."""
 
 import json
+import math
 import socket
 import time
 from contextlib import suppress
@@ -30,6 +31,7 @@ class LocalLink:
         self._endpoint, self._path = endpoint, path
         self._buffer = bytearray()
         self._last_id = 0
+        self.hello: Message = {}
         self._socket = self._connect()
         try:
             self.hello = self._greeting()
@@ -50,6 +52,8 @@ class LocalLink:
                     continue
                 if "event" in message:
                     yield message["event"]
+                    if end is not None and time.monotonic() > end:
+                        raise unavailable(self._endpoint, "the node does not come to an end", "hung")
                     continue
                 over = True
                 if "error" in message:
@@ -106,7 +110,7 @@ class LocalLink:
             raise unavailable(self._endpoint, "the node ended the connection", "lost") from None
 
     def _receive(self, end: float | None) -> Message:
-        """The next line. `end` (monotonic) is when an answer is overdue; without one, silence is probed."""
+        """The next line. `end` (monotonic) is when an answer is overdue; on the way to it, silence is probed."""
         searched = 0
         while (cut := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -125,17 +129,16 @@ class LocalLink:
 
     def _read(self, end: float | None) -> bytes:
         while True:
-            wait = SILENCE_SECONDS if end is None else end - time.monotonic()
+            left = math.inf if end is None else end - time.monotonic()
+            if left <= 0:
+                raise unavailable(self._endpoint, "the node does not answer", "hung")
             try:
-                if wait <= 0:
-                    raise TimeoutError
-                self._socket.settimeout(wait)
+                self._socket.settimeout(min(left, SILENCE_SECONDS))
                 if piece := self._socket.recv(1 << 16):
                     return piece
             except TimeoutError:
-                if end is not None:
-                    raise unavailable(self._endpoint, "the node does not answer", "hung") from None
-                LocalLink(self._endpoint, self._path).close()
+                if self.hello and left > SILENCE_SECONDS:
+                    LocalLink(self._endpoint, self._path).close()
                 continue
             except OSError:
                 pass

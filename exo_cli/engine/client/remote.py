@@ -47,13 +47,13 @@ class RemoteLink:
 
     def ask(self, method: str, params: Message, deadline_seconds: float | None) -> Answering:
         """Ask over the control socket, follow over the data socket."""
-        end = time.monotonic() + (deadline_seconds or ANSWER_SECONDS)
-        reply = self._request(wire.Control(method=method, params=params), end - time.monotonic())
+        end = None if deadline_seconds is None else time.monotonic() + deadline_seconds
+        reply = self._request(wire.Control(method=method, params=params), deadline_seconds or ANSWER_SECONDS)
         if not isinstance(reply, wire.ControlReply):
             raise unavailable(self._endpoint, "something that is not an exo node answers", "foreign")
         if reply.stream_id is None:
             return reply.result or {}
-        return (yield from self._follow(reply.stream_id, None if deadline_seconds is None else end))
+        return (yield from self._follow(reply.stream_id, end))
 
     def close(self) -> None:
         """Close the sockets."""
