@@ -36,10 +36,11 @@ def replay(
     fold = Fold(check=check)
     if at is not None:
         fold.stop_at(at)
+    feed = fold.feed
     for seen in scan(_source(path), skip_bad=skip_bad, skip_unknown=skip_unknown):
         if type(seen) is Entry:
             try:
-                fold.feed(seen.line)
+                feed(seen.line)
             except BadLineError as error:
                 if not skip_bad:
                     raise _damaged(seen, error) from None

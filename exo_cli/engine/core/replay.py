@@ -86,24 +86,32 @@ class Fold:
 
     def _record(self, record: Record) -> None:
         state, index = self.state, record.index
-        if index > self._stop_index:
-            self.is_done = True
-            return
         if index != state.index + 1 or record.term < state.term:
-            for finding in misplaced(state, record):
-                self.findings.add(finding)
-            self._is_whole = self._is_whole and index == state.index + 1
+            if index > self._stop_index:
+                self.is_done = True
+                return
+            self._misplaced(record)
         if self.first_index is None:
             self.first_index = index
         if not self._check:
             apply(state, record)
         else:
-            self._checks = self._checks or Checks(state, self.findings)
-            touched = self._checks.before(state, record.event, index, record.at)
-            apply(state, record)
-            self._checks.after(state, touched, record.event, index, record.at)
+            self._apply_checked(record)
         self.events += 1
-        self.is_done = index == self._stop_index
+        if index == self._stop_index:
+            self.is_done = True
+
+    def _misplaced(self, record: Record) -> None:
+        for finding in misplaced(self.state, record):
+            self.findings.add(finding)
+        self._is_whole = self._is_whole and record.index == self.state.index + 1
+
+    def _apply_checked(self, record: Record) -> None:
+        state, event = self.state, record.event
+        checks = self._checks = self._checks or Checks(state, self.findings)
+        touched = checks.before(state, event, record.index, record.at)
+        apply(state, record)
+        checks.after(state, touched, event, record.index, record.at)
 
     def _header(self, header: Header) -> None:
         if not self._has_header and self.first_index is None:

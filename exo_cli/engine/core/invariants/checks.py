@@ -110,13 +110,17 @@ class Checks:
         ids = [(rule, ids) for rule in _RULES_OF[type(event)] if (ids := rule.touched(self._links, state, event))]
         if type(event) in LINKING:
             self._links.follow(state, event)
-        gone = left(state, event)
-        return Touched(ids, gone) if ids or gone else NOTHING
+        # Nearly every record is a status of a runner that stays: it touches nothing, and nothing leaves with it.
+        if not ids and type(event) is RunnerStatusUpdated:
+            return NOTHING
+        return Touched(ids, left(state, event))
 
     def after(self, state: State, touched: Touched, event: Event, index: int, at: datetime | None) -> None:
         """Look at what the event touched, in the state that it left."""
         if at is None and isinstance(event, RunnerStatusUpdated):
             self._go_on(state, event)
+        if touched is NOTHING:
+            return
         for rule, ids in touched.ids:
             for each in ids:
                 breach = self._breaches.get((rule.kind, each))

@@ -19,7 +19,7 @@ class Wrong(NamedTuple):
 
 def wrong(state: State, event: Event) -> Wrong | None:
     """Why this event should not have happened in this state."""
-    if isinstance(event, RunnerStatusUpdated):
+    if type(event) is RunnerStatusUpdated:
         return _wrong_status(state, event)
     if isinstance(event, InstanceCreated) and (known := event.instance.instance_id) in state.instances:
         why = f"instance {known} was created while it was there"

@@ -53,11 +53,11 @@ def broken(state: State) -> set[tuple[str, str]]:
 
 
 def _runners(links: Links, state: State, event: Event) -> Iterable[str]:
+    if type(event) is RunnerStatusUpdated:
+        # Its place is the same as before, unless it comes or goes.
+        stays = event.runner_id in state.runners and type(event.runner_status) is not RunnerShutdown
+        return () if stays else (event.runner_id,)
     match event:
-        case RunnerStatusUpdated():
-            # Its place is the same as before, unless it comes or goes.
-            stays = event.runner_id in state.runners and type(event.runner_status) is not RunnerShutdown
-            return () if stays else (event.runner_id,)
         case InstanceCreated():
             old = state.instances.get(event.instance.instance_id)
             return (*event.instance.runner_ids, *(old.runner_ids if old else ()))
@@ -73,7 +73,7 @@ def _runners(links: Links, state: State, event: Event) -> Iterable[str]:
 
 
 def _ending_runners(links: Links, state: State, event: Event) -> Iterable[str]:
-    if not isinstance(event, RunnerStatusUpdated):
+    if type(event) is not RunnerStatusUpdated:
         return _runners(links, state, event)
     known = state.runners.get(event.runner_id)
     was_ending = known is not None and type(known.status) is RunnerShuttingDown

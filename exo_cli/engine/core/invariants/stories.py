@@ -59,9 +59,9 @@ class Stories:
 
 def named(event: Event) -> tuple[Key, ...]:
     """The things that an event names, each as its sort and its id."""
+    if type(event) is RunnerStatusUpdated:
+        return (("runner", event.runner_id),)
     match event:
-        case RunnerStatusUpdated():
-            return (("runner", event.runner_id),)
         case TaskStatusUpdated() | TaskDeleted():
             return (("task", event.task_id),)
         case TaskCreated():
