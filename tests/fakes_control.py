@@ -63,6 +63,27 @@ def script(*events: Message, ends: Message | ExoError | None) -> Method:
     return method
 
 
+STARTED: Message = {"type": "started", "task_id": "t-1", "instance_id": "i-abc", "model": "smollm2", "node_id": "n-a"}
+ANSWER: Message = {
+    "task_id": "t-1",
+    "instance_id": "i-abc",
+    "model": "smollm2",
+    "finish_reason": "stop",
+    "usage": {"prompt_tokens": 9, "tokens": 3, "first_token_seconds": 0.5, "seconds": 1.5},
+    "seed": 7,
+}
+
+
+def chunks(*pieces: str) -> list[Message]:
+    """The pieces of an answer as events."""
+    return [{"type": "chunk", "sequence": number, "text": piece} for number, piece in enumerate(pieces)]
+
+
+def answers(*pieces: str) -> Method:
+    """A chat that waits, begins, gives these pieces and ends well."""
+    return script({"type": "waiting", "text": "smollm2 is busy"}, STARTED, *chunks(*pieces), ends={"item": ANSWER})
+
+
 class FakeNode:
     """Serves a socket in threads until closed. `asked` has every request and cancellation, in order."""
 

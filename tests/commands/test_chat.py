@@ -1,8 +1,6 @@
-"""chat: the answer on stdout and the talk on stderr, every end of it, prompts from everywhere, a session."""
+"""chat: the answer on stdout and the talk on stderr, every end of it, prompts from everywhere."""
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import time
@@ -11,29 +9,11 @@ import pytest
 
 from exo_cli.api import PRODUCT
 from exo_cli.engine.core.errors import BadStateError, NotFoundError, WaitTimeoutError
-from tests.fakes_control import HELLO, error, result, script
-
-STARTED = {"type": "started", "task_id": "t-1", "instance_id": "i-abc", "model": "smollm2", "node_id": "n-a"}
-ITEM = {
-    "task_id": "t-1",
-    "instance_id": "i-abc",
-    "model": "smollm2",
-    "finish_reason": "stop",
-    "usage": {"prompt_tokens": 9, "tokens": 3, "first_token_seconds": 0.5, "seconds": 1.5},
-    "seed": 7,
-}
-
-
-def _chunks(*pieces):
-    return [{"type": "chunk", "sequence": number, "text": piece} for number, piece in enumerate(pieces)]
-
-
-def _answers(*pieces):
-    return script({"type": "waiting", "text": "smollm2 is busy"}, STARTED, *_chunks(*pieces), ends={"item": ITEM})
+from tests.fakes_control import ANSWER, HELLO, STARTED, answers, chunks, error, result, script
 
 
 def test_the_answer_is_all_of_stdout(exo, node):
-    asked = node(chat=_answers("Hel", "lo\nwor", "ld")).asked
+    asked = node(chat=answers("Hel", "lo\nwor", "ld")).asked
     ended = exo("chat", "hi", "--temperature", "0", "--max-tokens", "5", "--stop", "a", "--stop", "b", "-m", "smollm2")
     assert (ended.code, ended.out, ended.err) == (0, "Hello\nworld\n", "smollm2 is busy\n")
     assert asked[0]["params"] == {
@@ -47,30 +27,30 @@ def test_the_answer_is_all_of_stdout(exo, node):
 
 
 def test_one_line_end_and_no_more(exo, node):
-    node(chat=_answers("done\n"))
+    node(chat=answers("done\n"))
     assert exo("chat", "hi").out == "done\n"
 
 
 def test_a_pipe_gets_the_bytes_of_the_answer(exo, node):
-    node(chat=_answers("\x1b[1mbold\u202e\x00"))
+    node(chat=answers("\x1b[1mbold\u202e\x00"))
     assert exo("chat", "hi").out == "\x1b[1mbold\u202e\x00\n"
 
 
 def test_figures_are_said_when_asked_for(exo, node):
-    node(chat=_answers("x"))
+    node(chat=answers("x"))
     said = exo("chat", "hi", "--stats").err.splitlines()[-1]
     assert said == "3 tokens, 2.0 tokens/s, first token after 0.50 s, prompt 9 tokens, seed 7"
 
 
-def test_the_answer_as_a_document_and_as_chunks(exo, node):
-    node(chat=_answers("a", "b"))
+def test_the_answer_as_a_document_and_aschunks(exo, node):
+    node(chat=answers("a", "b"))
     document = json.loads(exo("chat", "hi", "-o", "json").out)
-    assert document == {"kind": "Chat", "schema": 1, "revision": None, "item": {**ITEM, "text": "ab"}}
+    assert document == {"kind": "Chat", "schema": 1, "revision": None, "item": {**ANSWER, "text": "ab"}}
     lines = [json.loads(line) for line in exo("chat", "hi", "-o", "jsonl").out.splitlines()]
     assert [line["choices"][0]["delta"].get("content") for line in lines] == ["a", "b", None]
     assert [line["choices"][0]["finish_reason"] for line in lines] == [None, None, "stop"]
     assert {line["object"] for line in lines} == {"chat.completion.chunk"}
-    assert lines[-1]["usage"] == ITEM["usage"]
+    assert lines[-1]["usage"] == ANSWER["usage"]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +66,13 @@ def test_the_answer_as_a_document_and_as_chunks(exo, node):
     ],
 )
 def test_where_a_prompt_comes_from(exo, node, words, stdin, content):
-    asked = node(chat=_answers("x")).asked
+    asked = node(chat=answers("x")).asked
     assert exo("chat", *words, stdin=stdin).code == 0
     assert asked[0]["params"]["messages"] == [{"role": "user", "content": content}]
 
 
 def test_a_file_is_read_too(start_program, node, tmp_path):
-    asked = node(chat=_answers("x")).asked
+    asked = node(chat=answers("x")).asked
     (tmp_path / "prompt").write_text("from a file\n")
     with (tmp_path / "prompt").open() as file:
         assert start_program("chat", "sum up", stdin=file).wait(timeout=10) == 0
@@ -100,7 +80,7 @@ def test_a_file_is_read_too(start_program, node, tmp_path):
 
 
 def test_a_pipe_without_data_is_named_after_a_while(start_program, node):
-    node(chat=_answers("x"))
+    node(chat=answers("x"))
     process = start_program("chat", "hi", stdin=subprocess.PIPE)
     assert process.stderr.readline() == b"waiting for text on stdin (--no-stdin does without)\n"
     process.stdin.close()
@@ -121,7 +101,7 @@ def test_bytes_that_are_no_text_are_refused(exo):
 
 
 def test_a_system_prompt_comes_first(exo, node):
-    asked = node(chat=_answers("x")).asked
+    asked = node(chat=answers("x")).asked
     exo("chat", "hi", "--system", "be brief")
     assert [each["role"] for each in asked[0]["params"]["messages"]] == ["system", "user"]
 
@@ -134,7 +114,7 @@ def test_a_system_prompt_comes_first(exo, node):
     ],
 )
 def test_an_answer_cut_short_keeps_its_text_and_says_why(exo, node, reason, code):
-    node(chat=script(STARTED, *_chunks("The cap", "ital"), ends=reason))
+    node(chat=script(STARTED, *chunks("The cap", "ital"), ends=reason))
     ended = exo("chat", "hi")
     assert (ended.code, ended.out) == (code, "The capital\n")
     assert ended.err.startswith(f"error: {reason.message}\n")
@@ -142,7 +122,7 @@ def test_an_answer_cut_short_keeps_its_text_and_says_why(exo, node, reason, code
 
 
 def test_an_answer_that_takes_too_long_is_6(exo, node):
-    fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
+    fake = node(chat=script(STARTED, *chunks("The cap"), ends=None))
     ended = exo("chat", "hi", "--timeout", "0.2")
     assert (ended.code, ended.out) == (6, "The cap\n")
     assert ended.err == "error: it did not end within 0.2 s\nhint: exo runners\n"
@@ -159,7 +139,7 @@ def test_an_answer_that_takes_too_long_is_6(exo, node):
 
 
 def test_a_node_that_dies_in_the_middle(start_program, node):
-    fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
+    fake = node(chat=script(STARTED, *chunks("The cap"), ends=None))
     process = start_program("chat", "hi")
     assert process.stdout.read(7) == b"The cap"
     fake.close()
@@ -176,7 +156,7 @@ def test_nothing_placed_says_what_to_place(exo, node):
 
 
 def test_ctrl_c_cancels_and_keeps_what_came(start_program, node):
-    fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
+    fake = node(chat=script(STARTED, *chunks("The cap"), ends=None))
     process = start_program("chat", "hi")
     assert process.stdout.read(7) == b"The cap"
     began = time.monotonic()
@@ -236,7 +216,7 @@ def test_a_solo_node_of_another_chat_is_joined_and_waited_for(exo, node):
         instances=result({"revision": 1, "items": []}),
         place=result({"revision": 2, "item": {**loading, "changed": "created"}}),
         wait=script({"type": "progress", "item": loading}, ends={"item": {**loading, "status": "ready"}}),
-        chat=_answers("x"),
+        chat=answers("x"),
     )
     fake.hello = {**HELLO, "solo": True}
     ended = exo("chat", "hi")
@@ -245,108 +225,3 @@ def test_a_solo_node_of_another_chat_is_joined_and_waited_for(exo, node):
     assert "exo node start --detach" in ended.err.splitlines()[-1]
     assert [each["method"] for each in fake.asked if "method" in each] == ["instances", "place", "wait", "chat"]
     assert fake.asked[1]["params"]["model"] == "smollm2"
-
-
-# -- a session on a terminal -------------------------------------------------------------------------------------------
-
-
-class Session:
-    """The program on a pseudo-terminal."""
-
-    def __init__(self, path, *words):
-        self.terminal, other = pty.openpty()
-        self.process = subprocess.Popen(
-            [path, "chat", *words],
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            env={**os.environ, "TERM": "dumb"},
-            start_new_session=True,
-        )
-        os.close(other)
-        self.seen = ""
-
-    def type(self, text):
-        os.write(self.terminal, text.encode())
-
-    def wait_shows(self, text):
-        """Read until the text is there; what came up to it is done with."""
-        end = time.monotonic() + 10
-        while text not in self.seen:
-            assert time.monotonic() < end, self.seen
-            try:
-                self.seen += os.read(self.terminal, 4096).decode()
-            except OSError:
-                break
-        before, found, self.seen = self.seen.partition(text)
-        assert found, before
-        return before
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        os.close(self.terminal)
-
-
-@pytest.fixture
-def session(program_path):
-    """Begin sessions; they end with the test."""
-    begun = []
-
-    def start(*words):
-        begun.append(Session(program_path, *words))
-        return begun[-1]
-
-    yield start
-    for each in begun:
-        each.end()
-
-
-def test_a_session_remembers_forgets_and_leaves(session, node):
-    asked = node(chat=_answers("Hello.")).asked
-    talk = session("--system", "be brief")
-    talk.wait_shows("> ")
-    for line in ("hi", "again", "/clear", "anew", "/bogus"):
-        talk.type(line + "\n")
-        if not line.startswith("/"):
-            talk.wait_shows("Hello.")
-        talk.wait_shows("> ")
-    talk.type("\x04")
-    assert talk.process.wait(timeout=5) == 0
-    turns = [[message["role"] for message in each["params"]["messages"]] for each in asked]
-    assert turns == [
-        ["system", "user"],
-        ["system", "user", "assistant", "user"],
-        ["system", "user"],
-    ]
-
-
-def test_ctrl_c_ends_an_answer_and_not_the_session(session, node):
-    fake = node(chat=script(STARTED, *_chunks("The cap"), ends=None))
-    talk = session()
-    talk.wait_shows("> ")
-    talk.type("hi\n")
-    talk.wait_shows("The cap")
-    talk.process.send_signal(signal.SIGINT)
-    talk.wait_shows("> ")
-    fake.methods["chat"] = _answers("Hello.")
-    talk.type("hi\n")
-    talk.wait_shows("Hello.")
-    assert fake.asked[-1]["params"]["messages"] == [{"role": "user", "content": "hi"}]
-    talk.wait_shows("> ")
-    talk.type("/exit\n")
-    assert talk.process.wait(timeout=5) == 0
-
-
-def test_an_error_ends_a_turn_and_not_the_session(session, node):
-    fake = node(chat=script(ends=BadStateError("the runner died", "exo runners")))
-    talk = session()
-    talk.wait_shows("> ")
-    talk.type("hi\n")
-    talk.wait_shows("the runner died")
-    fake.methods["chat"] = _answers("\x1b[31mHello.")
-    talk.type("hi\n")
-    talk.wait_shows("\\x1b[31mHello.")
-    talk.wait_shows("> ")
-    talk.type("\x04")
-    assert talk.process.wait(timeout=5) == 0
