@@ -2,13 +2,14 @@
 
 All folders follow from EXO_HOME when it is set (one tree, easy to move and to remove), else from the platform's rules
 under the name `exo-cli`. Every command imports this module, so it needs little of the standard library and no more:
-platformdirs and the error classes are imported where they are used.
+platformdirs (which Linux does without) and the error classes are imported where they are used.
 """
 
 import fcntl
 import os
 import re
 import stat
+import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -105,7 +106,7 @@ def find_paths(environment: Mapping[str, str] | None = None) -> Paths:
     environment = os.environ if environment is None else environment
     temporary = Path(environment.get("TMPDIR") or "/tmp")
     if not (written := environment.get("EXO_HOME")):
-        return _platform_paths(temporary)
+        return _linux_paths(environment, temporary) if sys.platform == "linux" else _platform_paths(temporary)
     home = Path(written)
     if not home.is_absolute():
         from exo_cli.engine.core.errors import UsageError
@@ -119,6 +120,29 @@ def find_paths(environment: Mapping[str, str] | None = None) -> Paths:
         runtime=home / "run",
         models=home / "models",
         home=home,
+        temporary=temporary,
+    )
+
+
+def _linux_paths(environment: Mapping[str, str], temporary: Path) -> Paths:
+    """What platformdirs says on Linux, without the 40 ms of importing it: every TAB waits for this."""
+
+    def folder(variable: str, default: str) -> Path:
+        base = environment.get(variable, "")
+        # The rules of XDG: a relative value is ignored.
+        return Path(base if base.startswith("/") else f"{environment.get('HOME') or Path.home()}/{default}") / NAME
+
+    session = environment.get("XDG_RUNTIME_DIR", "")
+    session = session if session.startswith("/") else f"/run/user/{os.getuid()}"
+    has_session = os.access(session, os.W_OK)
+    data = folder("XDG_DATA_HOME", ".local/share")
+    return Paths(
+        data=data,
+        cache=folder("XDG_CACHE_HOME", ".cache"),
+        state=folder("XDG_STATE_HOME", ".local/state"),
+        runtime=Path(session) / NAME if has_session else temporary / f"{NAME}-{os.getuid()}",
+        models=data / "models",
+        home=None,
         temporary=temporary,
     )
 

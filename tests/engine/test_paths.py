@@ -55,7 +55,7 @@ def test_without_a_home_the_platform_says_where(environment, monkeypatch, tmp_pa
     for name in ("DATA", "CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    paths = find_paths(environment)
+    paths = find_paths({**os.environ, "EXO_HOME": "", **environment})
     assert paths.home is None
     for folder in (paths.data, paths.cache, paths.state, paths.models, paths.runtime):
         assert folder.is_absolute()
@@ -63,6 +63,21 @@ def test_without_a_home_the_platform_says_where(environment, monkeypatch, tmp_pa
     if sys.platform == "linux":
         assert paths.data == tmp_path / "data" / "exo-cli"
         assert paths.runtime.parent in {Path("/tmp"), Path(f"/run/user/{os.getuid()}")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("written", [{}, {"XDG_DATA_HOME": "/x/data", "XDG_STATE_HOME": "relative"}])
+def test_linux_folders_are_those_of_platformdirs(written, monkeypatch):
+    from platformdirs import PlatformDirs
+
+    for name in ("DATA", "CACHE", "STATE"):
+        monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)
+    for name, value in written.items():
+        if value.startswith("/"):  # platformdirs takes relative ones too, which the rules of XDG forbid
+            monkeypatch.setenv(name, value)
+    dirs = PlatformDirs("exo-cli", appauthor=False)
+    paths = find_paths({**os.environ, "EXO_HOME": "", **written})
+    assert (paths.data, paths.cache, paths.state) == (dirs.user_data_path, dirs.user_cache_path, dirs.user_state_path)
 
 
 def test_a_short_socket_path_stays_where_it_is(tmp_path):

@@ -106,7 +106,7 @@ class Reads:
 
     async def runner_logs(self, params: Params, tell: Tell) -> Item:
         path = self._log_of(text(params, "runner_id") or "")
-        lines = await trio.to_thread.run_sync(_last_lines, path, int(cast("int", params.get("lines") or 50)))
+        lines = await trio.to_thread.run_sync(_last_lines, path, int(cast("int", params.get("lines", 50))))
         for line in lines:
             await tell({"type": "line", "text": line})
         offset = path.stat().st_size if path.exists() else 0
