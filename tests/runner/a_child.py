@@ -24,7 +24,7 @@ from exo_cli.engine.runner.frames import (
     encode,
 )
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 
 
 def an_instance(engine, *, layers=4, ranks=1, borders=None, context=512, strategy="pipeline"):

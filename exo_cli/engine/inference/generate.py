@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from exo_cli.engine.core.tasks import ChatMessage, ChatParams, FinishReason, Sampling, Usage
 from exo_cli.engine.inference import Cancelled, EngineError, Piece, Result
+from exo_cli.engine.inference.pace import Pace
 from exo_cli.engine.inference.sampling import Sampler, fresh_seed
 from exo_cli.engine.inference.stage import Stage
 from exo_cli.engine.inference.stopping import StopFilter
@@ -98,10 +99,11 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Positions a request may use in all, and those of a prefill chunk."""
+    """Positions a request may use in all, those of a prefill chunk, and who says how many threads decode."""
 
     context_tokens: int
     chunk_tokens: int
+    pace: Pace
 
 
 def generate(
@@ -123,7 +125,7 @@ def generate(
         prompt = vocabulary.prompt(params.messages)
         limit = _token_limit(len(prompt), limits.context_tokens, params.sampling.max_tokens)
         text, stops = vocabulary.stream(), StopFilter(params.stop)
-        for token in _steps(forward, prompt, Sampler(params.sampling, seed), limits.chunk_tokens, limit, cancelled):
+        for token in _steps(forward, prompt, Sampler(params.sampling, seed), limits, limit, cancelled):
             if token is None:
                 yield Piece("", 0)
                 continue
@@ -149,14 +151,15 @@ def generate(
     yield Result("stop" if stops.stopped else reason, usage, seed)
 
 
-def warm(forward: Forward, vocabulary: Vocabulary, chunk_tokens: int, cancelled: Cancelled) -> None:
+def warm(forward: Forward, vocabulary: Vocabulary, limits: Limits, cancelled: Cancelled) -> None:
     """Go the path of a request: one whole chunk of prompt, one more position, two tokens."""
+    chunk_tokens = limits.chunk_tokens
     hello = vocabulary.prompt((ChatMessage(role="user", content="hello"),)) or [0]
     prompt = (hello * (chunk_tokens // len(hello) + 1))[: chunk_tokens + 1]
     text = vocabulary.stream()
     try:
         forward.begin()
-        for token in _steps(forward, prompt, Sampler(Sampling(), 0), chunk_tokens, _WARM_TOKENS, cancelled):
+        for token in _steps(forward, prompt, Sampler(Sampling(), 0), limits, _WARM_TOKENS, cancelled):
             if token is not None:
                 text.add(token)
     finally:
@@ -177,10 +180,13 @@ def _token_limit(prompt_tokens: int, context_tokens: int, max_tokens: int | None
 
 
 def _steps(
-    forward: Forward, prompt: list[int], sampler: Sampler, chunk_tokens: int, limit: int, cancelled: Cancelled
+    forward: Forward, prompt: list[int], sampler: Sampler, limits: Limits, limit: int, cancelled: Cancelled
 ) -> Iterator[int | None]:
     """None for each chunk of the prompt before the last, then the tokens; ends early when cancelled."""
-    at = 0
+    at, chunk_tokens, pace = 0, limits.chunk_tokens, limits.pace
+    # The request before may have left a step at work, and threads change only while nothing is.
+    mx.synchronize()
+    pace.read()
     while len(prompt) - at > chunk_tokens:
         if cancelled():
             return
@@ -191,10 +197,15 @@ def _steps(
         return
     now = _step(forward, mx.array([prompt[at:]]), sampler, 0)
     for position in range(1, limit + 1):
-        more = position < limit
+        began, more = time.perf_counter(), position < limit
+        if more and (position == 1 or pace.due):
+            mx.eval(*now)
+            pace.decode()
         # Queued before this token is waited for, so that the device never idles; a split has nothing to queue.
         ahead = _step(forward, now[0][None], sampler, position) if more and forward.lazy else None
-        yield _checked(now)
+        token = _checked(now)
+        pace.took(time.perf_counter() - began)
+        yield token
         if not more or cancelled():
             return
         now = ahead or _step(forward, now[0][None], sampler, position)

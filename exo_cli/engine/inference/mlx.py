@@ -6,11 +6,23 @@ weights are read, because a runner may wait for a download before that, for hour
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exo_cli.engine.core.tasks import ChatParams
-from exo_cli.engine.inference import CalledOffError, Cancelled, EngineError, Loaded, Piece, Progress, Result, Setting
+from exo_cli.engine.inference import (
+    CalledOffError,
+    Cancelled,
+    EngineError,
+    Loaded,
+    Piece,
+    Progress,
+    Result,
+    Setting,
+    backends,
+)
+from exo_cli.engine.inference.pace import Pace
 
 if TYPE_CHECKING:
     from exo_cli.engine.inference.generate import Forward, Limits
@@ -41,6 +53,7 @@ class MlxEngine:
         self._forward: Forward | None = None
         self._follower: Follower | None = None
         self._vocabulary: Vocabulary | None = None
+        self._pace = Pace(setting.threads, backends.set_blas_threads)
         for variable in _THREAD_VARIABLES:
             os.environ[variable] = str(setting.threads)
 
@@ -55,7 +68,7 @@ class MlxEngine:
 
     def load(self, model_path: Path, on_progress: Progress, cancelled: Cancelled) -> Loaded:
         """Read the layers of the shard; rank 0 reads the vocabulary too."""
-        from exo_cli.engine.inference import backends, loading, precision, tokens
+        from exo_cli.engine.inference import loading, precision, tokens
 
         backends.set_blas_threads(self._setting.threads)
         backends.keep_resident()
@@ -86,10 +99,11 @@ class MlxEngine:
         from exo_cli.engine.inference.generate import CPU_CHUNK, warm
 
         forward, vocabulary, limits = self._ready()
-        # Alone on a CPU sizes do not matter, only that each step of the path has been gone. On a GPU they decide what
-        # is compiled, in a group how much is on the wire at once.
-        small = self._ring is None and limits.chunk_tokens == CPU_CHUNK
-        warm(forward, vocabulary, _SMALL_CHUNK if small else limits.chunk_tokens, cancelled)
+        if self._ring is None and limits.chunk_tokens == CPU_CHUNK:
+            # Alone on a CPU sizes do not matter, only that each step of the path has been gone. On a GPU they decide
+            # what is compiled, in a group how much is on the wire at once.
+            limits = replace(limits, chunk_tokens=_SMALL_CHUNK)
+        warm(forward, vocabulary, limits, cancelled)
         if cancelled():
             raise CalledOffError("warm-up")
 
@@ -134,13 +148,12 @@ class MlxEngine:
             self._follower = Follower(stage, self._ring)
 
     def _ready(self) -> "tuple[Forward, Vocabulary, Limits]":
-        from exo_cli.engine.inference.backends import on_gpu
         from exo_cli.engine.inference.generate import CPU_CHUNK, GPU_CHUNK, Limits
 
         if self._forward is None or self._vocabulary is None:
             raise EngineError("nothing is loaded", "not_ready")
-        limits = Limits(self._setting.instance.context_tokens, GPU_CHUNK if on_gpu() else CPU_CHUNK)
-        return self._forward, self._vocabulary, limits
+        chunk_tokens = GPU_CHUNK if backends.on_gpu() else CPU_CHUNK
+        return self._forward, self._vocabulary, Limits(self._setting.instance.context_tokens, chunk_tokens, self._pace)
 
 
 def _check_layers(folder: "Folder", n_layers: int) -> None:
