@@ -29,11 +29,13 @@ class Clients:
         if shell is None:
             return
         instances = list(shell.replica.state.instances)
-        kind = rng.choice(["place", "place", "delete", "chat", "chat", "chat", "restart"])
+        kind = rng.choice(["place", "place", "delete", "chat", "chat", "chat", "cancel", "restart"])
         if kind == "place":
             self.send(self._wish())
         elif kind == "chat":
             self._chat(shell)
+        elif kind == "cancel":
+            shell.cancel_chat()
         elif instances:
             chosen = rng.choice(instances)
             self.send(DeleteInstance(instance_id=chosen) if kind == "delete" else RestartInstance(instance_id=chosen))
@@ -80,7 +82,7 @@ class Clients:
             if shell.life != life or not shell.is_alive:
                 if not told:
                     self._ask(command_id)
-            elif not told and self.world.now > began + 30.0:
+            elif not told and not shell.is_frozen and self.world.now > max(began, shell.thawed) + 12.0:
                 self.world.fail(f"{command_id} is not answered by {shell.name} within its deadline")
             elif not told:
                 self.world.later(0.5, watch)
@@ -136,7 +138,7 @@ class Fate:
         kind = rng.choice(self.kinds)
         if kind == "kill" and shell.is_alive:
             shell.kill()
-            world.later(rng.choice([0.05, 1.0, 4.0, 15.0]), lambda: self._revive(shell))
+            world.later(rng.choice([0.05, 1.0, 4.0, 15.0, 15.0]), lambda: self._revive(shell))
         elif kind == "cut" and len(world.shells) > 1:
             self._cut(shell)
         elif kind == "freeze" and shell.is_alive and not shell.is_frozen:
@@ -157,7 +159,7 @@ class Fate:
         pairs = {frozenset((shell.name, each)) for each in chosen}
         world.note(shell.name, f"is cut off from {' '.join(chosen)}")
         world.cuts |= pairs
-        world.later(world.rng.choice([0.5, 3.0, 8.0, 20.0]), lambda: self._heal(pairs))
+        world.later(world.rng.choice([0.5, 3.0, 8.0, 20.0, 20.0]), lambda: self._heal(pairs))
 
     def _heal(self, pairs: set[frozenset[str]]) -> None:
         self.world.note("", f"healed: {sorted(sorted(pair) for pair in pairs)}")

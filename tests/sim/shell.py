@@ -65,7 +65,7 @@ class Shell:
         self.life, self.is_alive, self.is_frozen = 0, False, False
         self.disk = Disk(self)
         self.links: dict[str, list[tuple[int, Input]]] = {}
-        self._skew = 0.0
+        self._skew = self.thawed = 0.0
         self._inbox: deque[Input] = deque()
         self._todo: deque[Effects] = deque()
         self._is_busy = False
@@ -103,7 +103,7 @@ class Shell:
 
         def thaw() -> None:
             if life == self.life and self.is_alive:
-                self.is_frozen = False
+                self.is_frozen, self.thawed = False, self.world.now
                 self._go_on()
 
         self.world.later(seconds, thaw)
@@ -226,6 +226,14 @@ class Shell:
         self.deliver(ChatAdmitted(task, is_mine=True))
         for shard in instance.shards[1:]:
             self.tell(shard.node_id, ChatAdmitted(task, is_mine=False))
+
+    def cancel_chat(self) -> None:
+        """A client goes away: its chat, if this node has one, is wanted no longer."""
+        for task_id, each in self.replica.tending.admitted.items():
+            if each.is_mine:
+                self.world.note(self.name, "chat", task_id, "is cancelled")
+                self.deliver(ChatCancelled(task_id))
+                return
 
     def end_chat(self, task_id: str, status: TaskStatus) -> None:
         """The stream gets its last frame; rank 0's node writes history and lets the others stop."""

@@ -126,7 +126,7 @@ class Follower:
     def _hello(self, cluster_id: str, term: int, now: Now, effects: Effects) -> None:
         candidates = [*self.link.seeds, *self.link.peers.values(), self.link.master_address]
         places = [each for each in dict.fromkeys(candidates) if each and each != self.address]
-        if not places or any(isinstance(message, Hello) for message in self._asked.values()):
+        if not places or self._is_asking(Hello):
             return
         address = places[self._hellos % len(places)]
         self._hellos += 1
@@ -195,20 +195,29 @@ class Follower:
         self.link.phase = "joining"
         self._ask(self.link.master_address, GetSnapshot(), effects)
 
+    def _is_asking(self, kind: type[Message]) -> bool:
+        return any(isinstance(message, kind) for message in self._asked.values())
+
     def want_tail(self, last_term: int, effects: Effects) -> None:
         """Ask for what is missing, one request at a time."""
-        if any(isinstance(message, GetTail | GetSnapshot) for message in self._asked.values()):
+        if self._is_asking(GetSnapshot):
             return
         if self.link.phase != "following":
             self.link.phase = "catching"
+        if self._is_asking(GetTail):
+            return
         message = GetTail(first_index=self.sequencer.next_index, previous_term=last_term)
         self._ask(self.link.master_address, message, effects)
 
     def heartbeat(self, beat: Heartbeat, last_term: int, now: Now, effects: Effects) -> None:
         """The master lives; ask for what its head says is missing."""
         self.link.master_heard, self.link.head = now.seconds, max(self.link.head, beat.head)
-        if self.link.phase in {"catching", "following"} and self.sequencer.missing(beat.head) is not None:
+        if self.link.phase not in {"catching", "following"}:
+            return
+        if self.sequencer.missing(beat.head) is not None:
             self.want_tail(last_term, effects)
+        elif not self._is_asking(GetTail):
+            self.link.phase = "following"  # what was missing came by other ways
 
     def lines(self, message: Batch | Tail, effects: Effects) -> list[Record]:
         """Records of a batch or a tail that now follow without a gap."""

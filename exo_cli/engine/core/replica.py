@@ -359,8 +359,8 @@ class Replica:
             self._take_over(now, effects)
             return
         self.follower.welcomed(welcome, now, effects)
-        same = welcome.cluster_id == self.state.cluster_id and self.state.index <= welcome.head
-        if same:
+        if welcome.cluster_id == self.state.cluster_id:
+            # Whether this log can be continued is judged by who answers: the welcome may be older than what came since.
             self.follower.link.phase = "catching"
             self.follower.want_tail(self.state.term, effects)
         else:
@@ -371,6 +371,12 @@ class Replica:
         if state.hash() != snapshot.state_hash:
             effects.note.append(Note("snapshot refused", {"why": "its state does not have the hash it names"}))
             self.follower.link.phase = "seeking"
+            return
+        if state.cluster_id == self.state.cluster_id and (state.term, state.index) <= (
+            self.state.term,
+            self.state.index,
+        ):
+            self.follower.want_tail(self.state.term, effects)  # it was long on its way, and this log went on meanwhile
             return
         self.state, self.tentative = state, state.copy()
         self.consensus.adopt(snapshot.term, snapshot.index)
