@@ -99,11 +99,7 @@ class Node:
 
 def said(effects: Effects) -> list[str]:
     """The answers to clients."""
-    return [
-        f"{each.reply_to} {each.answer.status} {each.answer.changed}"
-        for each in effects.answer
-        if isinstance(each, Answered)
-    ]
+    return [f"{each.reply_to} {each.answer.status} {each.answer.changed}" for each in effects.answer]
 
 
 def events(records: list[Record]) -> list[str]:
