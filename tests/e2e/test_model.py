@@ -4,7 +4,8 @@ import pytest
 
 from tests.e2e.cluster import processes_of, wait_until
 
-pytestmark = pytest.mark.model
+# A ring of two ranks beside other busy processes is many times slower than alone.
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 
 QUESTION = "What is the capital of France? Answer in one sentence."
 OTHER = "Write two sentences about the sea."
@@ -24,7 +25,7 @@ def pair(new_home):
 
 def ask(home, *words):
     """What it answers, with the figures."""
-    return home.exo("chat", "-o", "json", *words, seconds=60).ok().item
+    return home.exo("chat", "-o", "json", *words, seconds=100).ok().item
 
 
 def test_a_chat_without_a_node_answers(new_home):
@@ -50,7 +51,7 @@ def test_a_placed_model_answers_as_it_is_told(pair):
     assert stopped["text"] == said["text"].partition("Paris")[0]
     assert stopped["finish_reason"] == "stop"
 
-    warm = ("--temperature", 1, "--max-tokens", 24)
+    warm = ("--temperature", 1, "--max-tokens", 12)
     again = [ask(first, OTHER, *warm, "--seed", 7)["text"] for _ in range(2)]
     assert again[0] == again[1]
     assert ask(first, OTHER, *warm, "--seed", 8)["text"] != again[0]
@@ -61,7 +62,7 @@ def test_a_placed_model_answers_as_it_is_told(pair):
 
 def test_a_model_split_over_two_nodes_says_the_same(pair):
     first, second = pair
-    alone = [ask(first, prompt, *GREEDY, "--max-tokens", 32)["text"] for prompt in (QUESTION, OTHER)]
+    alone = [ask(first, prompt, *GREEDY, "--max-tokens", 16)["text"] for prompt in (QUESTION, OTHER)]
     first.clear()
     wide = first.exo(
         "place", "smollm2", "--min-nodes", 2, "--strategy", "pipeline", "-o", "json", seconds=100
@@ -71,7 +72,7 @@ def test_a_model_split_over_two_nodes_says_the_same(pair):
     assert layers[0][1] == layers[1][0]
     assert {runner["node_id"] for runner in first.runners()} == {item["node_id"] for item in first.nodes()}
     assert len(wide.item["runners"]) == 2
-    split = [ask(second, prompt, *GREEDY, "--max-tokens", 32)["text"] for prompt in (QUESTION, OTHER)]
+    split = [ask(second, prompt, *GREEDY, "--max-tokens", 16)["text"] for prompt in (QUESTION, OTHER)]
     assert split == alone
     assert "Paris" in split[0]
     first.exo("delete", wide.item["instance_id"]).ok()
