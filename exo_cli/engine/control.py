@@ -48,13 +48,17 @@ async def answer(method: Method, params: Params, tell: Tell) -> dict[str, object
 
 
 class ControlServer:
-    """Serves the methods on a unix socket. `connections` counts who is connected; `idle` is set when nobody is left."""
+    """Serves the methods on a unix socket.
+
+    `connections` counts who is connected, `first_came` is set from the first on, `all_gone` when nobody is left.
+    """
 
     def __init__(self, path: Path, hello: Callable[[], dict[str, object]], methods: dict[str, Method]) -> None:
         """`path` lies in a private folder that exists."""
         self.path = path
         self._hello, self._methods = hello, methods
         self.connections = 0
+        self.first_came = trio.Event()
         self.all_gone = trio.Event()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,6 +81,7 @@ class ControlServer:
 
     async def _client(self, stream: trio.SocketStream) -> None:
         self.connections += 1
+        self.first_came.set()
         try:
             async with stream:
                 await _Connection(stream, self._methods).run(self._hello())

@@ -238,8 +238,7 @@ class Node:
     async def _end_when_alone(self) -> None:
         """A solo node lives as long as somebody is connected, and waits a little for the first to come."""
         with trio.move_on_after(SOLO_GRACE_SECONDS):
-            while self.control.connections == 0 and not self.control.all_gone.is_set():
-                await trio.sleep(0.05)
+            await self.control.first_came.wait()
         while self.control.connections:
             self.control.all_gone = trio.Event()
             await self.control.all_gone.wait()

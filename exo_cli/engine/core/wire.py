@@ -106,6 +106,9 @@ def decode_line(line: bytes) -> Line:
         NewerFormatError: a header of a newer format.
         BadLineError: anything else that is wrong, with the reason.
     """
+    if line.startswith(b'{"index"') and line[-_TAIL - 1 :] == b'%b%08x"}\n' % (_CRC, zlib.crc32(line[: -_TAIL - 1])):
+        # Nearly every line there is: a whole record.
+        return _record(line[: -_TAIL - 1] + b"}")
     line = line.rstrip(b"\n")
     head, tail = line[:-_TAIL], line[-_TAIL:]
     if not tail.startswith(_CRC) or not tail.endswith(b'"}'):

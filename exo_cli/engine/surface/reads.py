@@ -1,6 +1,5 @@
 """Reads: the committed state of a node, in the shapes that scripts rely on, at once or whenever it changes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +12,8 @@ from exo_cli.engine.surface.asked import chosen, text
 from exo_cli.engine.surface.of_nodes import link_item, node_items, own_item
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exo_cli.engine.node import Node
 
 
