@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import signal
 import socket
 import subprocess
 import sys
@@ -304,6 +305,21 @@ def test_a_rank_dies_with_its_node_also_while_it_waits_in_the_ring(folders):
         group.children[1].end_of_file()
         assert group.children[1].wait(5) == 0
         assert time.monotonic() - began < 1
+
+
+def test_a_rank_that_is_lost_takes_the_whole_group_with_it(folders):
+    """Also those that have no wire to it: each one that ends closes its own."""
+    with ExitStack() as stack:
+        group = Group(stack, folders[0], 3)
+        lead, victim, last = group.children
+        group.ask("t-1", temperature=1)
+        lead.until_tokens(3)
+        victim.signal(signal.SIGKILL)
+        for child in (lead, last):
+            done = child.until_done("t-1")
+            assert (done.reason, done.code) == ("error", "group_lost")
+            assert child.until_status("RunnerFailed").phase == "RunnerRunning"
+            assert child.wait() == 1
 
 
 def test_a_ring_that_does_not_come_about_fails_the_runner():

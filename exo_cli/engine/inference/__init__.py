@@ -27,6 +27,14 @@ class EngineError(Exception):
         self.code = code
 
 
+class GroupLostError(EngineError):
+    """A rank of the group is gone: no task can be worked on any more, this one and those that wait."""
+
+    def __init__(self, message: str) -> None:
+        """Keep the sentence."""
+        super().__init__(message, "group_lost")
+
+
 class CalledOffError(Exception):
     """A load or a warm-up ended early because it is no longer wanted."""
 

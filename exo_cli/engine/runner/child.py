@@ -6,7 +6,7 @@
 
 It knows the order of statuses and that each task has exactly one Done. It knows nothing of models: engines do, and
 are imported when the first order says which one. A task that fails fails alone; a failure anywhere else is reported
-as RunnerFailed with the status in which it happened, and ends the process with code 1.
+as RunnerFailed with the status in which it happened, and ends the process with code 1; so is the loss of the group.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from exo_cli.engine.core.runners import (
     RunnerWarmingUp,
 )
 from exo_cli.engine.core.tasks import ChatParams
-from exo_cli.engine.inference import CalledOffError, Engine, EngineError, Result, Setting, engine_for
+from exo_cli.engine.inference import CalledOffError, Engine, EngineError, GroupLostError, Result, Setting, engine_for
 from exo_cli.engine.runner import aside
 from exo_cli.engine.runner.frames import (
     Assign,
@@ -152,12 +152,14 @@ class Child:
         if self._status.type == "RunnerReady":
             self._report(RunnerRunning())
         digest = None if params is None else _digest(params)
+        lost: GroupLostError | None = None
         try:
             result = self._follow(task_id) if params is None else self._generate(task_id, params)
         except Exception as error:
             traceback.print_exc()
             code = error.code if isinstance(error, EngineError) else "generation_failed"
             result = Result("error", error=sentence(error), code=code)
+            lost = error if isinstance(error, GroupLostError) else None
         idle = self._inbox.finish(task_id)
         self._outgoing.send(
             Done(
@@ -170,6 +172,9 @@ class Child:
                 digest=digest,
             )
         )
+        if lost is not None:
+            # Not this task alone: the next one would fail the same way, and the other ranks have to hear of it.
+            raise lost
         if idle:
             self._report(RunnerReady())
 

@@ -13,7 +13,8 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from exo_cli.engine.inference import EngineError
+from exo_cli.engine.inference import EngineError, GroupLostError
 
 _WIRE = mx.float32
 _KINDS = (mx.float32, mx.float16, mx.bfloat16)
@@ -66,32 +67,44 @@ class Ring:
         """Say something to the next rank; returns when it is on its way. `hidden` [1, L, D] goes with a STEP."""
         words = mx.array([header.op, header.positions, header.wanted, header.detail], mx.int32)
         if hidden is None:
-            mx.eval(mx.distributed.send(words, self._next, group=self._group))
+            with self._told():
+                mx.eval(mx.distributed.send(words, self._next, group=self._group))
             return
         # Computed before anything is said: a rank that fails here can still say so.
         wide = hidden.astype(_WIRE)
         mx.eval(wide)
         words = mx.array([header.op, header.positions, header.wanted, _KINDS.index(hidden.dtype)], mx.int32)
-        said = mx.distributed.send(words, self._next, group=self._group)
-        mx.async_eval(said)  # type: ignore[no-untyped-call]  # its stub has no types
-        mx.eval(mx.distributed.send(wide, self._next, group=self._group))
+        with self._told():
+            said = mx.distributed.send(words, self._next, group=self._group)
+            mx.async_eval(said)  # type: ignore[no-untyped-call]  # its stub has no types
+            mx.eval(mx.distributed.send(wide, self._next, group=self._group))
 
     def receive(self) -> Header:
         """What the rank before says; waits for it."""
         began = time.perf_counter()
         if len(self._waits) == _REMEMBERED_WAITS:
             time.sleep(_SLEPT_SHARE * min(self._waits))
-        words = mx.distributed.recv((4,), mx.int32, self._previous, group=self._group)
-        op, positions, wanted, detail = cast("list[int]", words.tolist())
+        with self._told():
+            words = mx.distributed.recv((4,), mx.int32, self._previous, group=self._group)
+            op, positions, wanted, detail = cast("list[int]", words.tolist())
         self._waits.append(time.perf_counter() - began)
         return Header(Op(op), positions, bool(wanted), detail)
 
     def receive_hidden(self, header: Header, hidden_size: int, positions: int | None = None) -> mx.array:
         """The hidden states [1, L, D] that a STEP announced, in the numbers in which they were computed."""
         shape = (1, header.positions if positions is None else positions, hidden_size)
-        wide = mx.distributed.recv(shape, _WIRE, self._previous, group=self._group)
-        mx.eval(wide)
+        with self._told():
+            wide = mx.distributed.recv(shape, _WIRE, self._previous, group=self._group)
+            mx.eval(wide)
         return wide.astype(_KINDS[header.detail])
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What mlx says when a neighbour is gone, as what it means."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise GroupLostError(f"rank {self.rank} has lost its group: {error}") from error
 
 
 def _join(addresses: Sequence[str], rank: int) -> mx.distributed.Group:
