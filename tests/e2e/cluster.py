@@ -180,14 +180,27 @@ class Home:
 
     # The node ----------------------------------------------------------------------------------------------------
 
-    def start(self, *words: object, engine: Path | None = None, peer: "Home | None" = None, name: str = "") -> Item:
-        """Start its node and wait until it answers and belongs to a cluster; what it says of itself."""
+    def start(
+        self,
+        *words: object,
+        engine: Path | None = None,
+        peer: "Home | None" = None,
+        name: str = "",
+        core: int | None = None,
+    ) -> Item:
+        """Start its node and wait until it answers and belongs to a cluster; what it says of itself.
+
+        On one `core` where the system can: the threads of a runner do not wait for each other beside busy neighbours.
+        """
         assert self.node is None or self.node.process.poll() is not None, "it runs already"
         options = ["--listen", self.address]
         options += [] if engine is None else ["--engine", f"scripted:{engine}"]
         options += [] if peer is None else ["--peer", peer.address]
         options += ["--name", name] if name else []
         self.node = self.begin("node", "start", *options, *words)
+        if core is not None and sys.platform == "linux":
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(self.pid, {cores[core % len(cores)]})
         wait_until(lambda: self._answers() or self._gone(), f"a node in {self.path}", 30.0)
         assert not self._gone(), self.node.wait(0)
         return wait_until(lambda: (item := self.show()) and item.get("master_address") and item, "a master", 15.0)

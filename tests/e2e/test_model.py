@@ -16,8 +16,8 @@ GREEDY = ("--temperature", 0)
 def pair(new_home):
     """Two nodes that know each other, with the model on the first."""
     first, second = new_home(), new_home()
-    first.start(name="first")
-    second.start(name="second", peer=first)
+    first.start(name="first", core=0)
+    second.start(name="second", peer=first, core=1)
     wait_until(lambda: len(first.nodes()) == len(second.nodes()) == 2, "two nodes that see each other")
     first.exo("place", "smollm2", "--nodes", "first", seconds=100).ok()
     return first, second
