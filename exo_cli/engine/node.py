@@ -9,7 +9,7 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from exo_cli import __version__
+from exo_cli.engine.answering import Answering
 from exo_cli.engine.chats import Chats
 from exo_cli.engine.control import ControlServer
 from exo_cli.engine.core.actions import Action
@@ -32,15 +33,8 @@ from exo_cli.engine.core.wire import (
     Answer,
     CancelChat,
     Closing,
-    Control,
-    Envelope,
     ForeignMessageError,
-    Frames,
     Message,
-    Next,
-    Refusal,
-    pack,
-    unpack,
 )
 from exo_cli.engine.downloads import Downloads
 from exo_cli.engine.hands import Hands
@@ -65,7 +59,6 @@ FACTS_SECONDS = 10.0
 SUBMIT_SECONDS = 10.0
 STOP_SECONDS = 12.0
 SOLO_GRACE_SECONDS = 30.0
-SOLO_ADDRESS = "127.0.0.1:1"
 RING_PORTS = range(7110, 7130)
 _LOG = logging.getLogger(__name__)
 
@@ -191,9 +184,10 @@ class Node:
             )
             table = methods(self)
             self.relay = Relay(nursery, table)
+            answering = Answering(self.pump, self.relay, self.chats)
             private_folder(self.paths.control_socket.parent)
             self.control = ControlServer(self.paths.control_socket, self._hello, table)
-            await nursery.start(partial(self.transport.serve, self._answer_rpc, self._answer_data))
+            await nursery.start(partial(self.transport.serve, answering.rpc, answering.data))
             await self.pump.start()
             for task in (self.pump.run, self.pump.listen, self._tick, self._refresh_facts, self._heed_signals):
                 nursery.start_soon(task)
@@ -301,37 +295,6 @@ class Node:
             return (await self.pump.request(address, message, seconds, data=True)).body
         except ForeignMessageError as error:
             raise trio.BrokenResourceError(str(error)) from None
-
-    async def _answer_rpc(self, payload: bytes) -> bytes:
-        return await self._answer(payload, self._answer_control)
-
-    async def _answer_data(self, payload: bytes) -> bytes:
-        return await self._answer(payload, self._answer_chat)
-
-    async def _answer(self, payload: bytes, answer: Callable[[Envelope], Awaitable[Message]]) -> bytes:
-        try:
-            said = await answer(unpack(payload))
-        except ForeignMessageError as error:
-            self.pump.dropped[error.reason] += 1
-            said = Refusal(code=error.reason, reason=str(error)[:2000])
-        return pack(self.replica.envelope(said))
-
-    async def _answer_control(self, envelope: Envelope) -> Message:
-        if isinstance(envelope.body, Control):
-            return await self.relay.answer(envelope.body)
-        return await self.pump.answer_node(envelope)
-
-    async def _answer_chat(self, envelope: Envelope) -> Message:
-        body = envelope.body
-        if isinstance(body, Next) and len(body.after) == 1 and self.relay.knows(stream_id := next(iter(body.after))):
-            frames = await self.relay.take(stream_id, body.after[stream_id], body.wait_seconds)
-            return Frames(control={stream_id: frames})
-        if isinstance(body, Next) and envelope.cluster == "":
-            return Frames(unknown=tuple(body.after))
-        if envelope.cluster != self.state.cluster_id:
-            self.pump.dropped["other cluster"] += 1
-            return Refusal(code="other_cluster", reason=f"this node belongs to cluster {self.state.cluster_id}")
-        return await self.chats.answer(body)
 
     # Being asked -------------------------------------------------------------------------------------------------
 

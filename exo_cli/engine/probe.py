@@ -65,9 +65,10 @@ def threads_for(world_size: int, cores: int, runners_on_machine: int) -> int:
     """Threads for the matrix products of one runner.
 
     A rank of a split gets one: such threads spin, and two ranks with two threads each on two cores were measured at a
-    twentieth of the speed.
+    twentieth of the speed. One core is left to everybody else: on two busy cores two threads took 2 to 10 s to a first
+    token that one thread had after 0.4 s, and on two quiet ones a second thread made decoding no faster.
     """
-    return 1 if world_size > 1 else max(1, cores // max(1, runners_on_machine))
+    return 1 if world_size > 1 else max(1, (cores - 1) // max(1, runners_on_machine))
 
 
 def memory_bytes(root: Path = _ROOT) -> tuple[int, int]:

@@ -119,7 +119,7 @@ def test_loopback_when_there_is_nothing_else(monkeypatch):
 
 @pytest.mark.parametrize(
     ("world_size", "n_cores", "runners", "threads"),
-    [(1, 8, 1, 8), (1, 8, 3, 2), (1, 2, 5, 1), (1, 8, 0, 8), (2, 8, 1, 1)],
+    [(1, 8, 1, 7), (1, 8, 3, 2), (1, 2, 1, 1), (1, 2, 5, 1), (1, 1, 1, 1), (1, 8, 0, 7), (2, 8, 1, 1)],
 )
 def test_threads(world_size, n_cores, runners, threads):
     assert threads_for(world_size, n_cores, runners) == threads

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exo_cli.engine.core.decider import decide, unchanged
-from exo_cli.engine.core.effects import Answered, Asked, Effects, Follow, Note, Now, Publish, Submitted
+from exo_cli.engine.core.effects import Answered, Effects, Follow, Note, Now, Publish, Submitted
 from exo_cli.engine.core.errors import ExitCode, Refused
 from exo_cli.engine.core.events import By, NodeJoined, Record
 from exo_cli.engine.core.intents import (
@@ -28,14 +28,8 @@ from exo_cli.engine.core.wire import (
     Answer,
     Answers,
     Batch,
-    GetSnapshot,
-    GetTail,
-    Hello,
     Refusal,
-    Snapshot,
     Submit,
-    Tail,
-    Welcome,
     encode_record,
 )
 
@@ -45,6 +39,8 @@ if TYPE_CHECKING:
 # How long a runner of an instance that is gone may take to report its shutdown before the master does it on its behalf.
 SETTLE_SECONDS = 30.0
 RECENT_KEPT = 4096
+# Less than the follower waits for its answer.
+SUBMIT_SECONDS = 4.0
 BATCH_BYTES = 512 << 10
 
 
@@ -82,6 +78,13 @@ class Mastery:
             self.decide(submission, now, effects)
         else:
             self._replica.follower.hand_in(submission, now, effects)
+
+    def submitted_by_node(self, submit: Submit, reply_to: object, now: Now, effects: Effects) -> None:
+        """Another node hands in; it is answered once all of it is."""
+        ids = tuple(dict.fromkeys(each.command_id for each in submit.submissions))
+        self._waiting.append(_Waiting(reply_to, ids, now.seconds + SUBMIT_SECONDS, is_peer=True))
+        for submission in submit.submissions:
+            self.decide(submission, now, effects)
 
     def decide(self, submission: Submission, now: Now, effects: Effects) -> None:
         """Decide one command; its answer follows once its records are durable."""
@@ -249,89 +252,6 @@ class Mastery:
     def _on_behalf(self, command: Command, command_id: str, now: Now, effects: Effects) -> None:
         by = By(node=self._replica.node_id)
         self.decide(Submission(command_id=command_id, by=by, command=command), now, effects)
-
-    # Other nodes -------------------------------------------------------------------------------------------------
-
-    def asked(self, given: Asked, now: Now, effects: Effects) -> None:
-        """A request of another node."""
-        replica, body = self._replica, given.envelope.body
-        if isinstance(body, Hello):
-            replica.reply(given.reply_to, self._greet(given, body, now, effects), effects)
-        elif (refusal := self._not_for_us(given)) is not None:
-            effects.note.append(Note("refused", {"code": refusal.code, "reason": refusal.reason}))
-            replica.reply(given.reply_to, refusal, effects)
-        else:
-            self._serve(given, now, effects)
-
-    def _not_for_us(self, given: Asked) -> Refusal | None:
-        replica = self._replica
-        if given.envelope.cluster != replica.state.cluster_id:
-            return Refusal(code="other_cluster", reason=f"this node belongs to cluster {replica.state.cluster_id}")
-        if not replica.is_master:
-            master = replica.follower.link.master or "nobody"
-            return Refusal(code="not_master", reason=f"this node is not the master ({master} is)")
-        return None
-
-    def _serve(self, given: Asked, now: Now, effects: Effects) -> None:
-        replica, body = self._replica, given.envelope.body
-        match body:
-            case Submit():
-                ids = tuple(dict.fromkeys(each.command_id for each in body.submissions))
-                self._waiting.append(_Waiting(given.reply_to, ids, now.seconds + 4.0, is_peer=True))
-                for submission in body.submissions:
-                    self.decide(submission, now, effects)
-            case GetSnapshot():
-                replica.reply(given.reply_to, self._snapshot(), effects)
-            case GetTail():
-                # The shell fills the lines in from the log: this names how far they may go.
-                replica.reply(given.reply_to, Tail(head=replica.state.index), effects)
-            case _:
-                refusal = Refusal(code="unexpected", reason=f"{body.type} is not a request")
-                replica.reply(given.reply_to, refusal, effects)
-
-    def _snapshot(self) -> Snapshot:
-        state = self._replica.state
-        return Snapshot(index=state.index, term=state.term, state=state.dump(), state_hash=state.hash())
-
-    def _greet(self, given: Asked, hello: Hello, now: Now, effects: Effects) -> Welcome | Refusal:
-        replica, source = self._replica, given.envelope.source
-        link = replica.follower.link
-        if fault := self._imposter(given, hello, now):
-            effects.note.append(Note("hello refused", {"why": fault.reason, "from": source}))
-            return fault
-        knows_none = not replica.is_master and (not link.master_address or link.phase == "seeking")
-        if knows_none or (replica.is_master and replica.state.term != replica.consensus.term):
-            seeks: dict[str, object] = {"seeks": knows_none and replica.may_begin, "fresh": replica.state.index < 0}
-            return Refusal(code="no_master", reason="this node knows no master yet", details=seeks)
-        effects.send.append(Follow(hello.address, "gossip"))
-        peers = {
-            node_id: node.facts.addresses[0]
-            for node_id, node in replica.state.nodes.items()
-            if node.facts.addresses and node_id != source
-        }
-        if replica.is_master:
-            replica.membership.hear(source, given.envelope.incarnation, hello.address, now.seconds)
-        return Welcome(
-            cluster_id=replica.state.cluster_id,
-            master=replica.node_id if replica.is_master else link.master,
-            master_address=replica.address if replica.is_master else link.master_address,
-            term=replica.consensus.term,
-            head=replica.state.index,
-            peers=peers,
-        )
-
-    def _imposter(self, given: Asked, hello: Hello, now: Now) -> Refusal | None:
-        """A copied folder: the same id twice, one of them alive at another address."""
-        replica, source = self._replica, given.envelope.source
-        hint = "give the copy a fresh EXO_HOME, or delete its node_id file"
-        if source == replica.node_id:
-            return Refusal(code="duplicate_id", reason=f"node id {source} is this node's own id", hint=hint)
-        known = replica.membership.heard.get(source)
-        alive = known is not None and not replica.membership.is_suspect(source, now.seconds)
-        if alive and known and known.address not in {"", hello.address}:
-            reason = f"node id {source} is in use at {known.address}"
-            return Refusal(code="duplicate_id", reason=reason, hint=hint)
-        return None
 
 
 def _is_remembered(submission: Submission) -> bool:

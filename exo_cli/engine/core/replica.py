@@ -36,24 +36,20 @@ from exo_cli.engine.core.events import By, Event, Record, TermStarted, VotersCha
 from exo_cli.engine.core.follower import Follower, Reports
 from exo_cli.engine.core.ids import derived
 from exo_cli.engine.core.intents import Command, ReportDownload, ReportNode, ReportRunner
+from exo_cli.engine.core.learning import Learning
 from exo_cli.engine.core.mastery import Mastery
 from exo_cli.engine.core.membership import PULSE_SECONDS, Membership
+from exo_cli.engine.core.reception import Reception
 from exo_cli.engine.core.reducer import apply
-from exo_cli.engine.core.state import State, load
+from exo_cli.engine.core.state import State
 from exo_cli.engine.core.tending import Tending
 from exo_cli.engine.core.topology import NodeFacts
 from exo_cli.engine.core.wire import (
-    Answers,
-    Batch,
     Envelope,
     Header,
     Heartbeat,
     Message,
     Pulse,
-    Refusal,
-    Snapshot,
-    Tail,
-    Welcome,
 )
 
 RETRY_SECONDS = 1.0
@@ -84,6 +80,8 @@ class Replica:
         self._is_sent = bool(seeds)
         self.tending = Tending(node_id)
         self.mastery = Mastery(self)
+        self.reception = Reception(self)
+        self.learning = Learning(self)
         self.open_streams = 0
         self._reports = Reports(f"r-{node_id}-{incarnation}")
         self._next_pulse = float("-inf")
@@ -123,10 +121,11 @@ class Replica:
         effects = Effects()
         was_master = self.state.master == self.node_id
         if (was_master and len(self.state.nodes) > 1) or (not self._is_sent and self.may_begin):
-            self._take_over(now, effects)
+            self.take_over(now, effects)
         return effects
 
-    def _take_over(self, now: Now, effects: Effects) -> None:
+    def take_over(self, now: Now, effects: Effects) -> None:
+        """Begin the next term as its master."""
         self.consensus.take_over()
         self.tentative = self.state.copy()
         others = {node_id: node for node_id, node in self.state.nodes.items() if node_id != self.node_id}
@@ -140,10 +139,18 @@ class Replica:
         self.propose([TermStarted(master=self.node_id, cluster_id=cluster_id)], by, now, effects)
         if self.tentative.voters != (self.node_id,):
             self.propose([VotersChanged(voters=(self.node_id,))], by, now, effects)
-        self._report(self._myself(), now, effects)
+        self.report_myself(now, effects)
 
-    def _myself(self) -> ReportNode:
-        return ReportNode(node_id=self.node_id, incarnation=self.incarnation, facts=self.facts)
+    def report_myself(self, now: Now, effects: Effects) -> None:
+        """Say who this node is: to join, or because its facts changed."""
+        self._report(ReportNode(node_id=self.node_id, incarnation=self.incarnation, facts=self.facts), now, effects)
+
+    def adopt(self, state: State, term: int, effects: Effects) -> None:
+        """Go on from another history's state: the log begins anew with it."""
+        self.state, self.tentative = state, state.copy()
+        self.consensus.adopt(term, state.index)
+        self.follower.sequencer.reset(state.index + 1)
+        effects.restart = self.header()
 
     def step(self, given: Input, now: Now) -> Effects:
         """Everything that happens to a node goes through here. See the module for the order of the effects."""
@@ -158,11 +165,11 @@ class Replica:
             case Submitted():
                 self.mastery.submitted(given, now, effects)
             case Heard():
-                self._heard(given.envelope, now, effects)
+                self.learning.heard(given.envelope, now, effects)
             case Asked():
-                self.mastery.asked(given, now, effects)
+                self.reception.asked(given, now, effects)
             case Replied():
-                self._replied(given, now, effects)
+                self.learning.replied(given, now, effects)
             case RunnerChanged():
                 reports = self.tending.runner_changed(given.runner_id, given.attempt, given.status, now.seconds)
                 self._report_all(reports, now, effects)
@@ -171,7 +178,7 @@ class Replica:
             case FactsChanged():
                 self.facts = self.follower.facts = given.facts
                 if self.is_member:
-                    self._report(self._myself(), now, effects)
+                    self.report_myself(now, effects)
             case ChatAdmitted():
                 self.tending.admit(given.task, given.is_mine, now.seconds)
             case ChatCancelled():
@@ -273,23 +280,8 @@ class Replica:
         if self.is_master:
             self.mastery.committed(records, effects)
         else:
-            self._followed(now, effects)
-
-    def _followed(self, now: Now, effects: Effects) -> None:
-        """Records of the master are in this node's log: go on, or join when the head is reached."""
-        self._settle()
-        link, last = self.follower.link, self.state
-        if link.phase == "catching":
-            if last.index < link.head:
-                self.follower.want_tail(last.term, effects)
-            else:
-                link.phase = "following"
-        self._join_if_due(now, effects)
-
-    def _join_if_due(self, now: Now, effects: Effects) -> None:
-        waiting = any(isinstance(each.command, ReportNode) for each in self.follower.outbox)
-        if self.follower.link.phase == "following" and not self.is_member and not waiting:
-            self._report(self._myself(), now, effects)
+            self._settle()
+            self.learning.followed(now, effects)
 
     def _append_failed(self, error: str, now: Now, effects: Effects) -> None:
         lost = self.consensus.drop_tail()
@@ -303,86 +295,7 @@ class Replica:
                 self.follower.link.phase = "catching"
         effects.note.append(Note("append failed", {"error": error, "records": len(lost)}))
 
-    # Peers -------------------------------------------------------------------------------------------------------
-
-    def _heard(self, envelope: Envelope, now: Now, effects: Effects) -> None:
-        body = envelope.body
-        if envelope.cluster != self.cluster_id or envelope.source == self.node_id:
-            effects.note.append(Note("dropped", {"why": "other cluster" if envelope.cluster else "no cluster"}))
-            return
-        if isinstance(body, Pulse):
-            sign = self.membership.hear(envelope.source, envelope.incarnation, body.address, now.seconds)
-            if sign is not None:
-                sign.memory_available_bytes, sign.open_streams = body.memory_available_bytes, body.open_streams
-        elif not self.is_master and isinstance(body, Heartbeat) and body.term >= self.consensus.term:
-            self.follower.heartbeat(body, self.state.term, now, effects)
-            self._join_if_due(now, effects)
-        elif not self.is_master and isinstance(body, Batch) and body.term >= self.consensus.term:
-            self.follower.link.master_heard = now.seconds
-            self._take(self.follower.lines(body, effects), effects)
-
-    def _take(self, records: list[Record], effects: Effects) -> None:
-        if records:
-            self.consensus.accept(records)
-            effects.append += records
-
-    def _replied(self, given: Replied, now: Now, effects: Effects) -> None:
-        body = self.follower.replied(given.ask_id, given.envelope, given.why, now, effects)
-        match body:
-            case Welcome():
-                self._welcomed(body, now, effects)
-            case Refusal() if body.code == "no_master":
-                self._settle_who_begins(given, body, now, effects)
-            case Snapshot():
-                self._install(body, effects)
-            case Tail():
-                self._take(self.follower.lines(body, effects), effects)
-                self._join_if_due(now, effects)
-            case Answers():
-                self.mastery.answered(body, now, effects)
-                self.follower.submit(now, effects)
-            case _:
-                pass
-
-    def _settle_who_begins(self, given: Replied, refusal: Refusal, now: Now, effects: Effects) -> None:
-        """Two nodes that only know each other and never had another master: one begins, rather one with a history."""
-        if self.is_master or given.envelope is None or not self.may_begin or refusal.details.get("seeks") is not True:
-            return
-        mine = (self.state.index < 0, self.node_id)
-        if mine < (refusal.details.get("fresh") is True, given.envelope.source):
-            self._take_over(now, effects)
-
-    def _welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:
-        if self.is_master:
-            return
-        if welcome.master == self.node_id:
-            self._take_over(now, effects)
-            return
-        self.follower.welcomed(welcome, now, effects)
-        if welcome.cluster_id == self.state.cluster_id:
-            # Whether this log can be continued is judged by who answers: the welcome may be older than what came since.
-            self.follower.link.phase = "catching"
-            self.follower.want_tail(self.state.term, effects)
-        else:
-            self.follower.want_snapshot(effects)
-
-    def _install(self, snapshot: Snapshot, effects: Effects) -> None:
-        state = load(snapshot.state)
-        if state.hash() != snapshot.state_hash:
-            effects.note.append(Note("snapshot refused", {"why": "its state does not have the hash it names"}))
-            self.follower.link.phase = "seeking"
-            return
-        if state.cluster_id == self.state.cluster_id and (state.term, state.index) <= (
-            self.state.term,
-            self.state.index,
-        ):
-            self.follower.want_tail(self.state.term, effects)  # it was long on its way, and this log went on meanwhile
-            return
-        self.state, self.tentative = state, state.copy()
-        self.consensus.adopt(snapshot.term, snapshot.index)
-        self.follower.sequencer.reset(snapshot.index + 1)
-        effects.restart = self.header()
-        self.follower.want_tail(snapshot.term, effects)
+    # Messages ----------------------------------------------------------------------------------------------------
 
     def header(self) -> Header:
         """The head of a log that begins at the committed state."""
