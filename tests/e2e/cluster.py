@@ -267,6 +267,8 @@ class Home:
             if is_alive(child):
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
+        # Of a node that was killed it is still there, and not always below its home.
+        self.paths.control_socket.unlink(missing_ok=True)
 
     # Asking without a process ------------------------------------------------------------------------------------
 
