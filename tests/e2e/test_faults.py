@@ -116,6 +116,7 @@ def test_a_chat_that_waits_for_its_model_hears_of_its_end(home, scripts):
     chat.wait(3).failed(3, "no instance of 'slow'")
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_load_fails_with_its_reason_and_little_log(home):
     before, counts = home.log_bytes(), home.record_counts()
     placed = home.exo("place", "broken", seconds=60).failed(7, "tensor 7 is missing")

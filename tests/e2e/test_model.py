@@ -36,6 +36,7 @@ def test_a_chat_without_a_node_answers(new_home):
     wait_until(lambda: not processes_of(home), "no process left", 5)
 
 
+@pytest.mark.long
 def test_a_placed_model_answers_as_it_is_told(pair):
     first, second = pair
     said = ask(first, QUESTION, *GREEDY)
@@ -60,6 +61,7 @@ def test_a_placed_model_answers_as_it_is_told(pair):
     assert ask(first, OTHER, *warm, "--seed", unseeded["seed"])["text"] == unseeded["text"]
 
 
+@pytest.mark.long
 def test_a_model_split_over_two_nodes_says_the_same(pair):
     first, second = pair
     alone = [ask(first, prompt, *GREEDY, "--max-tokens", 16)["text"] for prompt in (QUESTION, OTHER)]

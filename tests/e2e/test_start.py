@@ -3,6 +3,8 @@
 import re
 import socket
 
+import pytest
+
 from tests.e2e.cluster import alive
 
 
@@ -48,6 +50,7 @@ def test_a_detached_node_runs_on_and_is_stopped(new_home, script):
     home.exo("node", "stop").failed(5, "no node is running")
 
 
+@pytest.mark.long
 def test_a_torn_log_is_opened_and_a_damaged_one_refused(new_home):
     home = new_home()
     home.start()

@@ -90,6 +90,7 @@ def test_control_c_reaches_a_runner_of_the_other_node(pair):
     second.wait_idle(2)
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_is_missed_and_comes_back(pair):
     first, second = pair
     ids = node_ids(pair)
@@ -128,6 +129,7 @@ def first_script(home):
     return home.node.words[home.node.words.index("--engine") + 1].removeprefix("scripted:")
 
 
+@pytest.mark.long
 def test_the_first_node_comes_back_with_its_instances_and_was_not_missed_by_chats(pair, script):
     first, second = pair
     ids = node_ids(pair)

@@ -150,6 +150,7 @@ def test_a_template_that_refuses_is_an_answer(tmp_path, folder):
         assert "a user speaks first" in done.error
 
 
+@pytest.mark.long
 def test_a_family_that_is_not_in_the_table_answers_too(tmp_path):
     """The other way, through mlx_lm and transformers: loading, template, tokens and text."""
     other = write_model(tmp_path / "m", "llama")
@@ -225,6 +226,7 @@ def test_the_small_model_knows_the_capital_of_france(answer):
 
 
 @pytest.mark.model
+@pytest.mark.long
 def test_two_ranks_of_the_small_model_say_the_same(answer, cache):
     instance = an_instance("mlx", layers=smollm.LAYERS, ranks=2, borders=[0, 14, 30], context=2048)
     addresses = tuple(free_addresses(2))
