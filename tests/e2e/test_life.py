@@ -36,7 +36,7 @@ def scripts(script):
         "echo": script("echo"),
         "long": script('repeat 200 token "w{n} "'),
         "endless": script("rate 200", 'repeat forever token "w{n} "'),
-        "slow": script("rate 100", 'repeat 40 token "w{n} "'),
+        "slow": script("rate 100", 'repeat 15 token "w{n} "'),
     }
 
 
@@ -172,7 +172,7 @@ def test_eight_chats_at_once_all_end(home, scripts):
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(8)))
-    assert answers == [("".join(f"w{n} " for n in range(40)), "stop")] * 8
+    assert answers == [("".join(f"w{n} " for n in range(15)), "stop")] * 8
     home.wait_idle()
     home.delete(instance)
 
