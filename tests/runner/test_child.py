@@ -127,6 +127,18 @@ def test_a_request_that_fails_fails_alone(child, script):
     assert child.alive()
 
 
+def test_what_a_request_fails_with_is_for_its_client_and_for_no_file(child, script):
+    child.make_ready(script("raise the secret words"))
+    child.ask("t-1")
+    assert child.until_done("t-1").error == "RuntimeError: the secret words"
+    child.send(Stop())
+    child.rest()
+    child.close()
+    assert b"RuntimeError, whose message" in child.errors
+    assert b"in _work" in child.errors
+    assert b"secret" not in child.errors
+
+
 def test_cancel_ends_a_request_within_a_step(child, script):
     child.make_ready(script(ENDLESS))
     child.ask("t-1")

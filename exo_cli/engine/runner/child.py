@@ -7,6 +7,9 @@
 It knows the order of statuses and that each task has exactly one Done. It knows nothing of models: engines do, and
 are imported when the first order says which one. A task that fails fails alone; a failure anywhere else is reported
 as RunnerFailed with the status in which it happened, and ends the process with code 1; so is the loss of the group.
+
+Its standard error is a file, and the words of a request never reach it: a task's error is written there as its stack
+and its class. The whole sentence is in Done, for the client alone.
 """
 
 import argparse
@@ -52,6 +55,7 @@ from exo_cli.engine.runner.inbox import Entry, Inbox, Refusal, Unreadable
 from exo_cli.engine.runner.outgoing import Outgoing, own_pipes
 
 CACHE_VARIABLE = "EXO_RUNNER_CACHE"
+UNNAMED_CODE = "generation_failed"
 _SERVING = ("RunnerReady", "RunnerRunning")
 
 
@@ -82,7 +86,10 @@ class Child:
                     continue
             self._end()
         except Exception as error:
-            traceback.print_exc()
+            if isinstance(error, GroupLostError):
+                aside.print_stack(error)
+            else:
+                traceback.print_exc()
             self._outgoing.send(
                 StatusReport(status=RunnerFailed(error_message=sentence(error), phase=self._status.type, exit_code=1))
             )
@@ -156,8 +163,8 @@ class Child:
         try:
             result = self._follow(task_id) if params is None else self._generate(task_id, params)
         except Exception as error:
-            traceback.print_exc()
-            code = error.code if isinstance(error, EngineError) else "generation_failed"
+            aside.print_stack(error)
+            code = error.code if isinstance(error, EngineError) else UNNAMED_CODE
             result = Result("error", error=sentence(error), code=code)
             lost = error if isinstance(error, GroupLostError) else None
         idle = self._inbox.finish(task_id)
@@ -166,7 +173,7 @@ class Child:
                 task_id=task_id,
                 reason=result.reason,
                 error=result.error,
-                code=result.code,
+                code=result.code or (UNNAMED_CODE if result.reason == "error" else None),
                 usage=result.usage,
                 seed=result.seed,
                 digest=digest,
@@ -225,7 +232,7 @@ class Child:
         self._outgoing.send(StatusReport(status=status))
 
     def _report_memory(self, note: str | None) -> None:
-        self._outgoing.send(Memory(resident_bytes=_resident_bytes(), model_bytes=self._model_bytes, note=note))
+        self._outgoing.send(Memory(resident_bytes=aside.resident_bytes(), model_bytes=self._model_bytes, note=note))
 
 
 def sentence(error: BaseException) -> str:
@@ -239,15 +246,6 @@ def sentence(error: BaseException) -> str:
 def _digest(params: ChatParams) -> str:
     words = json.dumps([[message.role, message.content] for message in params.messages])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import psutil  # Only where there is no /proc: 15 ms at each start are saved elsewhere.
-
-        return int(psutil.Process().memory_info().rss)
 
 
 def _live(cache_folder: Path) -> int:

@@ -255,8 +255,7 @@ def _signal_name(number: int) -> str:
 
 
 def _fault(error: ValidationError | OverlongLineError) -> str:
-    """What is wrong with a line, with the beginning of it; never the whole, which may be long or private."""
+    """What is wrong with a line; nothing of the line itself, which may be what somebody asked or was told."""
     if isinstance(error, OverlongLineError):
         return str(error)
-    first = error.errors(include_url=False, include_context=False)[0]
-    return f"{first['msg'][:200]} in {ascii(first['input'])[:80]}"
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"][:200]
