@@ -59,6 +59,13 @@ def test_an_error_keeps_its_code_and_hints(path: Path, code: ExitCode) -> None:
     assert caught.value.details == {"a": 1}
 
 
+def test_a_node_that_has_no_master_says_so_also_to_who_has_a_deadline(path: Path) -> None:
+    methods = {"wait": error(UnavailableError("no master"))}
+    with FakeNode(path, methods), _client(path) as client, pytest.raises(UnavailableError) as caught:
+        next(client.stream("wait", deadline_seconds=5))
+    assert (caught.value.message, caught.value.details) == ("no master", {})
+
+
 def test_errors_are_of_the_class_of_their_code() -> None:
     assert isinstance(error_of({"exit": 3, "message": "x"}), NotFoundError)
     assert isinstance(error_of({"exit": 7, "message": "x"}), BadStateError)

@@ -61,7 +61,7 @@ class Client:
         try:
             return (yield from self._link.ask(method, params, deadline_seconds))
         except UnavailableError as error:
-            if deadline_seconds is None or error.details["reason"] != "hung":
+            if deadline_seconds is None or error.details.get("reason") != "hung":
                 raise
             raise WaitTimeoutError(f"it did not end within {deadline_seconds:g} s", "exo runners") from None
 

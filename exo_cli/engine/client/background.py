@@ -86,6 +86,6 @@ def _connected(endpoint: Endpoint) -> Client | None:
     try:
         return Client(endpoint)
     except UnavailableError as error:
-        if error.details["reason"] in {"absent", "lost"}:
+        if error.details.get("reason") in {"absent", "lost"}:
             return None
         raise
