@@ -18,12 +18,11 @@ TABLE: "dict[str, Any]" = {
      'options': {
       '--detach': ('Run in the background; print node id and pid', None),
       '-d': ('Run in the background; print node id and pid', None),
-      '--listen': ('Where other nodes reach this one; PORT and the three after it are used', ''),
+      '--listen': ('Where other nodes reach this one; PORT, PORT+1 and PORT+2 are used', ''),
       '--peer': ('A node to join; may be given several times', ''),
       '--name': ('A name for people', ''),
       '--fsync': ('Whether records are forced to disk before they count', None),
       '--no-fsync': ('Whether records are forced to disk before they count', None),
-      '--record': ('Keep every input of this node for a later rerun', 'file'),
       '--output': ('table, plain, wide, json, jsonl or name', ('table', 'plain', 'wide', 'json', 'jsonl', 'name')),
       '-o': ('table, plain, wide, json, jsonl or name', ('table', 'plain', 'wide', 'json', 'jsonl', 'name')),
       '--color': ('Whether to use colour', ('auto', 'always', 'never')),

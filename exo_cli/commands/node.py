@@ -30,9 +30,7 @@ def start(
     ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Where other nodes reach this one; PORT and the three after it are used."
-        ),
+        typer.Option(metavar="HOST:PORT", help="Where other nodes reach this one; PORT, PORT+1 and PORT+2 are used."),
     ] = None,
     peer: Annotated[
         list[str] | None, typer.Option(metavar="HOST:PORT", help="A node to join; may be given several times.")
@@ -43,9 +41,6 @@ def start(
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Whether records are forced to disk before they count.")
     ] = True,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every input of this node for a later rerun.")
-    ] = None,
     solo: Annotated[bool, typer.Option("--solo", hidden=True)] = False,
     engine: Annotated[str | None, typer.Option(hidden=True, envvar="EXO_ENGINE")] = None,
     output: OutputOption = None,
@@ -56,7 +51,7 @@ def start(
     """
     host = Host.of(ctx)
     if detach:
-        _start_detached(host, _again(listen, peer or [], name, fsync, record, engine))
+        _start_detached(host, _again(listen, peer or [], name, fsync, engine))
         return
     from exo_cli.engine.node import NodeOptions, run
 
@@ -67,21 +62,16 @@ def start(
         solo=solo,
         engine=engine,
         fsync=fsync,
-        record=None if record is None else str(record),
     )
     host.interrupted = "stopped"
     run(options, on_ready=lambda facts: _say_ready(host, facts))
 
 
-def _again(
-    listen: str | None, peers: list[str], name: str | None, fsync: bool, record: Path | None, engine: str | None
-) -> list[str]:
+def _again(listen: str | None, peers: list[str], name: str | None, fsync: bool, engine: str | None) -> list[str]:
     """The options of this command for the process in the background."""
     words = [] if fsync else ["--no-fsync"]
     for option, value in (("--listen", listen), ("--name", name), ("--engine", engine)):
         words += [] if value is None else [f"{option}={value}"]
-    if record is not None:
-        words.append(f"--record={record.absolute()}")
     return words + [f"--peer={peer}" for peer in peers]
 
 
@@ -132,7 +122,7 @@ def _is_gone(client: Client, pid: object) -> bool:
     try:
         Client(client.endpoint).close()
     except UnavailableError as error:
-        if error.details["reason"] != "absent":
+        if error.details.get("reason") != "absent":
             return False
     else:
         return False

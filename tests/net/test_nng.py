@@ -18,6 +18,7 @@ from exo_cli.engine.core.errors import ConflictError, UsageError
 from exo_cli.engine.net.addresses import FIRST_PORTS, first_free_block, join_address, port_holder, split_address
 from exo_cli.engine.net.nng import BlockingRequester, Limits
 from exo_cli.engine.net.transport import NngTransport
+from exo_cli.engine.node import RING_PORTS
 
 # Test runs side by side begin elsewhere.
 _FIRST = 20001 + os.getpid() % 3000 * 3
@@ -65,8 +66,9 @@ def test_hostile_addresses_are_refused(text: str) -> None:
 
 
 def test_the_first_free_block_steps_over_taken_ports() -> None:
-    assert FIRST_PORTS[:3] == (7101, 7104, 7107)
-    assert FIRST_PORTS[-1] == 7158
+    assert FIRST_PORTS[:4] == (7101, 7104, 7107, 7130)
+    assert FIRST_PORTS[-1] == 7187
+    assert not {first + offset for first in FIRST_PORTS for offset in range(3)} & set(RING_PORTS)
     start = first_free_block(starts=_STARTS)
     with listener(start + 2):
         after = first_free_block(starts=tuple(range(start, start + 300, 3)))

@@ -12,7 +12,7 @@ from exo_cli.engine.core.errors import ConflictError
 
 CONTROL, PUBLISHED, DATA = range(3)  # which port of the block is which
 BLOCK = 3
-FIRST_PORTS = tuple(range(7101, 7159, BLOCK))
+FIRST_PORTS = (7101, 7104, 7107, *range(7130, 7190, BLOCK))  # around 7110 to 7129, where runners meet
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?")
 
