@@ -19,16 +19,25 @@ def seconds(params: Params, default: float) -> float:
     return float(value) if isinstance(value, int | float) else default
 
 
-def chosen(wanted: str, items: list[Item], keys: tuple[str, ...], kind: str, hint: str) -> Item:
-    """The one item with this id, name, or unique beginning of an id. Raises NotFoundError or UsageError."""
-    for key in keys:
-        exact = [item for item in items if item[key] == wanted]
-        if exact:
-            return exact[0]
-    found = [item for item in items if wanted and any(str(item[key]).startswith(wanted) for key in keys)]
+def chosen(
+    wanted: str, items: list[Item], keys: tuple[str, ...], kind: str, hint: str, *, identity: str | None = None
+) -> Item:
+    """The one item with this id or name, or with a beginning of it that no other has.
+
+    `identity` (else the first of the keys) tells things apart: items that share it are one, of which the first is
+    taken. An exact match counts before a beginning, an earlier key before a later one.
+
+    Raises:
+        NotFoundError: none is called that.
+        UsageError: several are.
+    """
+    exact = ([item for item in items if item[key] == wanted] for key in keys)
+    begun = [item for item in items if wanted and any(str(item[key]).startswith(wanted) for key in keys)]
+    found = next(filter(None, exact), begun)
     if not found:
         raise NotFoundError(f"no {kind} {wanted!a}", hint)
-    if len({str(item[keys[-1]]) for item in found}) > 1:
-        lines = "".join(f"\n  {item[keys[0]]}" for item in found)
+    candidates = list(dict.fromkeys(str(item[identity or keys[0]]) for item in found))
+    if len(candidates) > 1:
+        lines = "".join(f"\n  {candidate}" for candidate in candidates)
         raise UsageError(f"{kind} {wanted!a} is ambiguous{lines}", hint, code="ambiguous")
     return found[0]

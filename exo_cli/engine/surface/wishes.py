@@ -164,7 +164,8 @@ class Wishes:
     async def restart(self, params: Params, _tell: Tell) -> Item:
         wanted = text(params, "instance_id") or text(params, "runner_id") or ""
         items = runner_items(self._node.state)
-        item = chosen(wanted, items, ("runner_id", "instance_id"), "runner", "exo runners")
+        keys = ("runner_id", "instance_id")
+        item = chosen(wanted, items, keys, "runner", "exo runners", identity="instance_id")
         answer = await self._submit(RestartInstance(instance_id=str(item["instance_id"])), params)
         return self._single({**item, "changed": answer.changed})
 
