@@ -1,5 +1,9 @@
-"""Downloads: bringing the files of a model to this node, and saying how far it is, at most once a second."""
+"""Downloads: bringing the files of a model to this node, and saying how far it is, at most once a second.
 
+Whatever goes wrong in one ends that download, never the node.
+"""
+
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.ports import Store
 
 PROGRESS_SECONDS = 1.0
+_LOG = logging.getLogger(__name__)
 
 
 class Downloads:
@@ -39,10 +44,14 @@ class Downloads:
             await self._feed(DownloadChanged(told.failed(error.message, permanent=permanent)))
         except OSError as error:
             await self._feed(DownloadChanged(told.failed(str(error), permanent=False)))
+        except Exception as error:
+            _LOG.exception("the download of %a failed in a way that nobody foresaw", instance.model_card.model_id)
+            what = f"{type(error).__name__}: {error}"
+            await self._feed(DownloadChanged(told.failed(what, permanent=False)))
 
     async def _fetch(self, instance: Instance, told: "Teller") -> None:
         """Fetch, and say how far it is at most once a second."""
-        fault: ExoError | OSError | None = None
+        fault: Exception | None = None
         async with trio.open_nursery() as nursery:
 
             async def tell() -> None:
@@ -54,7 +63,7 @@ class Downloads:
             nursery.start_soon(tell)
             try:
                 await self._store.fetch(instance.model_card, told.moved)
-            except (ExoError, OSError) as error:
+            except Exception as error:
                 # Raised below: what leaves a nursery is a group, which nobody above looks into.
                 fault = error
             nursery.cancel_scope.cancel()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import trio
 
@@ -58,26 +58,33 @@ async def ask(
     except OSError as error:
         raise FailedError(f"cannot ask the hub for {repository}: {error.strerror}", details=_PASSING) from None
     try:
-        last_line = await _hear(process, on_progress)
+        said = await _hear(process, on_progress)
         code = await process.wait()
     finally:
         await _clean_up(process)
-    return _judged(last_line, repository, code)
+    return _judged(said, repository, code)
 
 
-async def _hear(process: trio.Process, on_progress: Callable[[int, int], None]) -> bytes:
-    """Hand on progress until the child says no more; its last line is its answer."""
+async def _hear(process: trio.Process, on_progress: Callable[[int, int], None]) -> object:
+    """Hand on progress until the child says no more; its last message is its answer.
+
+    What a library of the child prints among them is passed over.
+    """
     assert process.stdout is not None, "started with a pipe"
-    held, last_line = b"", b""
+    held, said = b"", cast("object", None)
     async for chunk in process.stdout:
         *lines, held = (held + chunk).split(b"\n")
-        for last_line in lines:
-            match json.loads(last_line):
+        for line in lines:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            match message:
                 case {"progress": [int(here), int(total)]}:
                     on_progress(here, total)
                 case _:
-                    pass
-    return last_line
+                    said = message
+    return said
 
 
 async def _clean_up(process: trio.Process) -> None:
@@ -90,8 +97,8 @@ async def _clean_up(process: trio.Process) -> None:
                 await trio.aclose_forcefully(stream)
 
 
-def _judged(line: bytes, repository: str, code: int) -> dict[str, object]:
-    match json.loads(line or b"null"):
+def _judged(said: object, repository: str, code: int) -> dict[str, object]:
+    match said:
         case {"answer": dict() as answer}:
             return answer
         case {"error": {"code": str(kind), "message": str(message), "hints": list(hints), "details": dict(details)}}:
