@@ -162,6 +162,20 @@ def test_a_permanent_failure_is_not_tried_again_until_nobody_wants_it():
     assert tending.local.downloads == KeyedBackoff()
 
 
+def test_how_far_a_model_got_is_forgotten_when_nobody_wants_it():
+    tending, _ = begun()
+    far, near = (a_download("a", kind="Ongoing", downloaded_bytes=reached) for reached in (50, 10))
+    failed = a_download("a", kind="Failed")
+    tending.download_changed(far, 0.0)
+    tending.download_changed(failed, 1.0)
+    tending.settled(ReportDownload(progress=failed))
+    assert tending.download_changed(near, 2.0) == [], "not farther than before"
+    acts(tending, a_state(), 3.0)
+    tending.download_changed(failed, 4.0)
+    tending.settled(ReportDownload(progress=failed))
+    assert tending.download_changed(near, 5.0) == [ReportDownload(progress=near)]
+
+
 # Chats ---------------------------------------------------------------------------------------------------------------
 
 

@@ -259,6 +259,8 @@ class Tending:
         wanted = {instance.model_card.model_id for instance in state.instances.values()}
         for model_id in self.local.downloads.keys() - wanted:
             self.local.downloads.reset(model_id)
+        for model_id in self._reached.keys() - wanted:
+            del self._reached[model_id]
         for instance_id in self.local.starts.keys() - state.instances.keys():
             self.local.starts.reset(instance_id)
         for runner_id in [each for each in self._attempts if each not in self.local.runners]:
