@@ -270,9 +270,9 @@ def node_id(paths: Paths) -> str:
 
 
 def _keep_new_id(path: Path) -> None:
-    import base64
+    from exo_cli.engine.fresh import fresh_id
 
-    drawn = "n-" + base64.b32encode(os.urandom(10))[:12].decode().lower()
+    drawn = fresh_id("n")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -4,8 +4,6 @@ A plain method is answered at once; one that tells events becomes a stream, whos
 with `Next`. A stream that nobody asks for any more is cancelled.
 """
 
-import base64
-import os
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -13,6 +11,7 @@ import trio
 
 from exo_cli.engine.control import Method, Params, answer
 from exo_cli.engine.core.wire import Control, ControlReply, Message, Refusal
+from exo_cli.engine.fresh import fresh_id
 
 STREAMING = frozenset({"wait", "chat", "watch", "runner_logs"})
 LEFT_SECONDS = 15.0
@@ -56,7 +55,7 @@ class Relay:
         if control.method not in STREAMING:
             last = await answer(method, control.params, _tell_nobody)
             return ControlReply(result=_plain(last["result"])) if "result" in last else _refusal(_plain(last["error"]))
-        stream_id = "s-" + base64.b32encode(os.urandom(10))[:12].decode().lower()
+        stream_id = fresh_id("s")
         opened = self._open[stream_id] = _Open(trio.CancelScope())
         self._nursery.start_soon(self._run, stream_id, opened, method, control.params)
         return ControlReply(stream_id=stream_id)

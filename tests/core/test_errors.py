@@ -2,7 +2,8 @@
 
 import pytest
 
-from exo_cli.engine.core.errors import ExitCode, ExoError, FailedError, InfeasibleError, Refused
+from exo_cli.engine.core.errors import ExitCode, ExoError, FailedError, InfeasibleError, Refused, error_for, kind_of
+from exo_cli.engine.core.wire import Refusal
 
 CHILDREN = ExoError.__subclasses__()
 
@@ -44,3 +45,19 @@ def test_exit_codes_are_the_documented_numbers():
 def test_a_refusal_is_a_value():
     assert Refused("x", "why") == Refused("x", "why")
     assert Refused("x", "why").exit_code == ExitCode.FAILED
+
+
+def test_every_class_is_found_by_its_exit_code_and_the_rest_failed():
+    assert {kind_of(int(each.exit_code)) for each in CHILDREN} == set(CHILDREN)
+    assert {kind_of(code) for code in (0, 8, 10, 13, 99, -1)} == {FailedError}
+
+
+def test_a_refusal_becomes_the_error_of_its_exit_code():
+    error = error_for(Refused("too_big", "no room", "exo node list", ExitCode.INFEASIBLE, {"needed": 1}))
+    assert isinstance(error, InfeasibleError)
+    assert (error.code, error.message, error.hints, error.details) == (
+        "too_big", "no room", ("exo node list",), {"needed": 1},
+    )  # fmt: skip
+    between = error_for(Refusal(code="odd", reason="of a newer version", exit_code=99))
+    assert (type(between), between.exit_code, between.hints) == (FailedError, ExitCode.FAILED, ())
+    assert error_for(Refused("later", "not yet", None, ExitCode.PENDING)).exit_code == ExitCode.PENDING

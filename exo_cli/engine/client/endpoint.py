@@ -4,21 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from exo_cli.engine.core.errors import (
-    AuthError,
-    BadDataError,
-    BadStateError,
-    ConflictError,
-    ExitCode,
-    ExoError,
-    FailedError,
-    InfeasibleError,
-    InternalError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-    WaitTimeoutError,
-)
+from exo_cli.engine.core.errors import ExitCode, ExoError, UnavailableError, kind_of
 
 CONTROL = 1
 CONNECT_SECONDS = 2.0
@@ -28,23 +14,6 @@ SILENCE_SECONDS = 5.0
 
 Message = dict[str, Any]
 Answering = Generator[Message, None, Message]
-
-_KINDS: dict[int, type[ExoError]] = {
-    int(kind.exit_code): kind
-    for kind in (
-        FailedError,
-        UsageError,
-        NotFoundError,
-        AuthError,
-        UnavailableError,
-        WaitTimeoutError,
-        BadStateError,
-        InfeasibleError,
-        ConflictError,
-        BadDataError,
-        InternalError,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +44,7 @@ def error_of(written: Message) -> ExoError:
     """The error that a node answered with, as one of ours."""
     number = written.get("exit", 1)
     code = ExitCode(number) if number in set(ExitCode) else ExitCode.FAILED
-    kind = _KINDS.get(code, FailedError)
+    kind = kind_of(code)
     hints = [str(hint) for hint in written.get("hints") or ()]
     return kind(
         str(written.get("message", "the node gave no reason")),

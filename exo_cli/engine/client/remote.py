@@ -22,7 +22,7 @@ from exo_cli.engine.client.endpoint import (
     unavailable,
 )
 from exo_cli.engine.core import wire
-from exo_cli.engine.core.errors import ExoError, UnavailableError, UsageError
+from exo_cli.engine.core.errors import ExoError, UnavailableError, UsageError, error_for
 from exo_cli.engine.net.nng import BlockingRequester
 
 NEXT_SECONDS = 2.0
@@ -95,15 +95,7 @@ class RemoteLink:
         except wire.ForeignMessageError as error:
             raise unavailable(self._endpoint, f"something else answers ({error})", "foreign") from None
         if isinstance(answer, wire.Refusal):
-            raise error_of(
-                {
-                    "code": answer.code,
-                    "message": answer.reason,
-                    "hints": [answer.hint] if answer.hint else [],
-                    "exit": answer.exit_code,
-                    "details": answer.details,
-                }
-            )
+            raise error_for(answer)
         return answer
 
     def _absent(self, error: OSError) -> UnavailableError:

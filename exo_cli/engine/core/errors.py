@@ -6,6 +6,7 @@ raised only by the shell and the command line; each has one line, evidence and a
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol
 
 
 class ExitCode(IntEnum):
@@ -126,3 +127,43 @@ class InternalError(ExoError):
     """A bug of ours, or a plugin that raised."""
 
     code, exit_code = "internal", ExitCode.INTERNAL
+
+
+class Refusing(Protocol):
+    """What says no as a value: `Refused` in a process, and its like between nodes."""
+
+    @property
+    def code(self) -> str:
+        """For scripts."""
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to run instead."""
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with."""
+
+    @property
+    def details(self) -> dict[str, object]:
+        """For programs."""
+
+
+_KINDS: dict[int, type[ExoError]] = {int(kind.exit_code): kind for kind in ExoError.__subclasses__()}
+
+
+def kind_of(exit_code: int) -> type[ExoError]:
+    """The class of an error by its exit code; what has no class of its own failed."""
+    return _KINDS.get(exit_code, FailedError)
+
+
+def error_for(refusing: Refusing) -> ExoError:
+    """A refusal as the error to raise at the edge. An exit code of a newer version is a failure."""
+    known = ExitCode(refusing.exit_code) if refusing.exit_code in set(ExitCode) else ExitCode.FAILED
+    hints = (refusing.hint,) if refusing.hint else ()
+    kind = kind_of(known)
+    return kind(refusing.reason, *hints, code=refusing.code, exit_code=known, details=dict(refusing.details))

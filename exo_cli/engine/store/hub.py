@@ -121,8 +121,8 @@ def main(name: str, folder: Path | None) -> int:
         with _told(name, folder):
             _say({"answer": config(name) if folder is None else files(name, folder)})
     except ExoError as error:
-        said = {"code": error.code, "message": error.message, "hints": error.hints, "details": error.details}
-        _say({"error": said})
+        said = {"message": error.message, "hints": error.hints, "details": error.details}
+        _say({"error": {"code": error.code, "exit": int(error.exit_code), **said}})
         return 1
     return 0
 

@@ -12,21 +12,9 @@ from typing import Literal, cast
 
 import trio
 
-from exo_cli.engine.core import errors
-from exo_cli.engine.core.errors import ExoError, FailedError
+from exo_cli.engine.core.errors import FailedError, kind_of
 
 CHILD = (sys.executable, "-P", "-m", "exo_cli.engine.store.hub")
-_CLASSES: dict[str, type[ExoError]] = {
-    kind.code: kind
-    for kind in (
-        errors.AuthError,
-        errors.BadDataError,
-        errors.FailedError,
-        errors.NotFoundError,
-        errors.UnavailableError,
-        errors.UsageError,
-    )
-}
 # Xet storage goes to hosts of its own, past HF_ENDPOINT.
 _OURS = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 _REAP_SECONDS = 5.0
@@ -101,7 +89,9 @@ def _judged(said: object, repository: str, code: int) -> dict[str, object]:
     match said:
         case {"answer": dict() as answer}:
             return answer
-        case {"error": {"code": str(kind), "message": str(message), "hints": list(hints), "details": dict(details)}}:
-            raise _CLASSES.get(kind, FailedError)(message, *map(str, hints), code=kind, details=details)
+        case {
+            "error": {"exit": int(exit_code), "code": str(), "message": str(), "hints": list(), "details": dict()} as no
+        }:
+            raise kind_of(exit_code)(no["message"], *map(str, no["hints"]), code=no["code"], details=no["details"])
         case _:
             raise FailedError(f"asking the hub for {repository} ended with code {code}", details=_PASSING)

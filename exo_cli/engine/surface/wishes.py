@@ -5,22 +5,10 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from exo_cli.engine.chats import new_task_id
 from exo_cli.engine.control import Params, Tell
 from exo_cli.engine.core.cards import ModelCard
 from exo_cli.engine.core.decider import unchanged
-from exo_cli.engine.core.errors import (
-    BadStateError,
-    ConflictError,
-    ExitCode,
-    ExoError,
-    FailedError,
-    InfeasibleError,
-    NotFoundError,
-    Refused,
-    UnavailableError,
-    UsageError,
-)
+from exo_cli.engine.core.errors import BadStateError, Refused, UnavailableError, UsageError, error_for
 from exo_cli.engine.core.events import By
 from exo_cli.engine.core.ids import model_name_fault
 from exo_cli.engine.core.intents import (
@@ -35,20 +23,12 @@ from exo_cli.engine.core.items import Item, instance_item, instance_items, runne
 from exo_cli.engine.core.placement import place
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.wire import Answer
+from exo_cli.engine.fresh import fresh_id
 from exo_cli.engine.surface.asked import chosen, text
 from exo_cli.engine.surface.of_nodes import link_item, node_items
 
 if TYPE_CHECKING:
     from exo_cli.engine.node import Node
-
-_ERRORS: dict[int, type[ExoError]] = {
-    ExitCode.USAGE: UsageError,
-    ExitCode.NOT_FOUND: NotFoundError,
-    ExitCode.UNAVAILABLE: UnavailableError,
-    ExitCode.BAD_STATE: BadStateError,
-    ExitCode.INFEASIBLE: InfeasibleError,
-    ExitCode.CONFLICT: ConflictError,
-}
 
 
 class Wishes:
@@ -67,12 +47,10 @@ class Wishes:
             client=(text(params, "client") or "unknown")[:64],
             user=(text(params, "user") or "")[:64] or None,
         )
-        command_id = text(params, "command_id") or new_task_id().replace("t-", "x-")
+        command_id = text(params, "command_id") or fresh_id("x")
         answer = await self._node.submit(Submission(command_id=command_id, by=by, command=command))
-        if answer.status == "refused" and (refusal := answer.refusal) is not None:
-            code = ExitCode(refusal.exit_code) if refusal.exit_code in set(ExitCode) else ExitCode.FAILED
-            hints = (refusal.hint,) if refusal.hint else ()
-            raise _ERRORS.get(code, FailedError)(refusal.reason, *hints, code=refusal.code, details=refusal.details)
+        if answer.status == "refused" and answer.refusal is not None:
+            raise error_for(answer.refusal)
         if answer.status == "unknown":
             where = link_item(self._node).get("master_address") or "nobody"
             raise UnavailableError(
@@ -122,9 +100,7 @@ class Wishes:
         changed = "unchanged" if instance else "created"
         planned = instance or place(self._node.state, wish, "dry-run")
         if isinstance(planned, Refused):
-            hints = (planned.hint,) if planned.hint else ()
-            kind = _ERRORS.get(planned.exit_code, FailedError)
-            raise kind(planned.reason, *hints, code=planned.code, details=planned.details)
+            raise error_for(planned)
         shards = [
             {"node_id": shard.node_id, "layers": [shard.start_layer, shard.end_layer]} for shard in planned.shards
         ]
