@@ -38,7 +38,10 @@ class DeleteInstance(Value):
 
 
 class RestartInstance(Value):
-    """Shut all runners of an instance down, so that they come back fresh; clears its failures."""
+    """Shut all runners of an instance down, so that they come back fresh.
+
+    Of its failures only a terminal one is cleared; lesser ones count on, until its runners have served for a while.
+    """
 
     type: Literal["RestartInstance"] = "RestartInstance"
     instance_id: AnId

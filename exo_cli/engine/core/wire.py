@@ -309,7 +309,11 @@ class OpenChat(Value):
 
 
 class Admit(Value):
-    """Rank 0's node tells another rank's node that a task begins. The order of these is the order of work."""
+    """Rank 0's node tells another rank's node that a task has its place in the line.
+
+    Each lets one more task in there. The order of work is rank 0's: the others serve tasks in the order in which it
+    works on them.
+    """
 
     type: Literal["Admit"] = "Admit"
     task_id: AnId
