@@ -49,11 +49,6 @@ class Paths:
         return self.data / "node-id"
 
     @property
-    def peers(self) -> Path:
-        """The file that remembers the addresses of other nodes."""
-        return self.data / "peers.json"
-
-    @property
     def lock(self) -> Path:
         """The file that a running node holds locked."""
         return self.data / "lock"

@@ -189,7 +189,7 @@ def test_context_is_halved_until_it_fits_and_what_is_asked_for_is_kept():
 
 def test_what_is_placed_and_not_loaded_yet_is_reserved():
     instance = an_instance("i", ("a",), CARD)
-    need = shard_bytes(CARD, 10, instance.context_tokens, 1)
+    need = shard_bytes(CARD, 10, instance.context_tokens)
     for status, reserved in ((None, need), ("Loading", need), ("Ready", 0), ("Running", 0)):
         state = a_state(instances=[instance], runners={"i-0": status} if status else {})
         assert (reserved_bytes(state, "a"), reserved_bytes(state, "b")) == (reserved, 0)
@@ -233,5 +233,5 @@ def test_whatever_fits_is_found_with_the_fewest_nodes_and_nobody_over_its_memory
     assert len(plan.node_ids) == len(set(plan.node_ids)) == fitting[0]
     assert [layer for part in plan.layers for layer in part] == list(range(10))
     for name, part in zip(plan.node_ids, plan.layers, strict=True):
-        assert shard_bytes(CARD, len(part), plan.context_tokens, 1) <= facts[name].memory_available_bytes
+        assert shard_bytes(CARD, len(part), plan.context_tokens) <= facts[name].memory_available_bytes
     assert choose(state, wish) == plan

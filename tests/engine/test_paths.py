@@ -27,7 +27,6 @@ def test_exo_home_moves_every_folder(tmp_path):
         *folders,
         paths.log,
         paths.node_id,
-        paths.peers,
         paths.lock,
         paths.journal,
         paths.converted,

@@ -17,9 +17,6 @@ NodeId = NewType("NodeId", str)
 ClusterId = NewType("ClusterId", str)
 InstanceId = NewType("InstanceId", str)
 RunnerId = NewType("RunnerId", str)
-TaskId = NewType("TaskId", str)
-CommandId = NewType("CommandId", str)
-ModelId = NewType("ModelId", str)
 
 AnId = Annotated[str, _ID]
 

@@ -12,7 +12,7 @@ from exo_cli.engine.core.events import By, DownloadProgress
 from exo_cli.engine.core.ids import AnId
 from exo_cli.engine.core.runners import RunnerStatus, Value
 from exo_cli.engine.core.shards import StrategyName
-from exo_cli.engine.core.tasks import GenerationTask, TaskStatus
+from exo_cli.engine.core.tasks import GenerationTask
 from exo_cli.engine.core.topology import NodeFacts
 
 
@@ -95,11 +95,6 @@ class ReportTask(Value):
     task: Annotated[GenerationTask, Field(discriminator="type")]
     begins: bool = True
     ends: bool = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the task goes on after this report."""
-        return self.task.task_status in {TaskStatus.PENDING, TaskStatus.RUNNING}
 
 
 Command = Annotated[

@@ -120,13 +120,13 @@ def reserved_bytes(state: State, node_id: str) -> int:
         shard = instance.shard_on(node_id)
         runner = state.runners.get(shard.runner_id) if shard else None
         if shard and (runner is None or runner.status.type not in SERVING):
-            total += shard_bytes(instance.model_card, len(shard.layers), instance.context_tokens, shard.world_size)
+            total += shard_bytes(instance.model_card, len(shard.layers), instance.context_tokens)
     return total
 
 
-def shard_bytes(card: ModelCard, n_layers: int, context_tokens: int, world_size: int) -> int:
+def shard_bytes(card: ModelCard, n_layers: int, context_tokens: int) -> int:
     """What a runner of `n_layers` needs: weights, its embedding, KV cache for the context, and the overhead."""
-    del world_size  # every rank of a pipeline keeps the embedding: rank 0 needs it, the others carry its table
+    # Every rank of a pipeline keeps the embedding: rank 0 needs it, the others carry its table.
     return n_layers * card.layer_bytes + card.embedding_bytes + card.kv_bytes(context_tokens, n_layers) + OVERHEAD_BYTES
 
 
@@ -196,7 +196,7 @@ def _does_not_fit(state: State, wish: PlaceInstance, node_ids: Sequence[str]) ->
         node_id: state.nodes[node_id].facts.memory_available_bytes - reserved_bytes(state, node_id)
         for node_id in node_ids
     }
-    needed = shard_bytes(card, card.n_layers, context, 1)
+    needed = shard_bytes(card, card.n_layers, context)
     missing = needed - max(usable.values())
     figures = ", ".join(f"{node_id} {_mib(each)}" for node_id, each in usable.items())
     return Refused(

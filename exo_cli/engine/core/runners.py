@@ -143,5 +143,4 @@ def may_follow(earlier: str, later: str) -> bool:
     return later in REACHABLE[earlier] or (earlier == later == "RunnerLoading")
 
 
-ALIVE = frozenset(TRANSITIONS) - {"RunnerShutdown", "RunnerFailed"}
 SERVING = frozenset({"RunnerReady", "RunnerRunning"})

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from exo_cli.engine.core.cards import ModelCard
-from exo_cli.engine.core.ids import AnId, InstanceId, NodeId, RunnerId
+from exo_cli.engine.core.ids import AnId, NodeId, RunnerId
 from exo_cli.engine.core.runners import Value
 
 StrategyName = Literal["pipeline", "tensor"]
@@ -59,8 +59,3 @@ class Instance(Value):
     def node_ids(self) -> tuple[NodeId, ...]:
         """The nodes, in order of rank."""
         return tuple(NodeId(shard.node_id) for shard in self.shards)
-
-    @property
-    def id(self) -> InstanceId:
-        """The instance id as its own type."""
-        return InstanceId(self.instance_id)
