@@ -12,8 +12,8 @@ import trio
 from exo_cli.engine.control import Method, Params, answer
 from exo_cli.engine.core.wire import Control, ControlReply, Message, Refusal
 from exo_cli.engine.fresh import fresh_id
+from exo_cli.engine.surface import TELLING
 
-STREAMING = frozenset({"wait", "chat", "watch", "runner_logs"})
 LEFT_SECONDS = 15.0
 FRAMES_MAX = 1024
 
@@ -52,7 +52,7 @@ class Relay:
         method = self._methods.get(control.method)
         if method is None:
             return Refusal(code="usage", reason=f"this node does not know {control.method!a}", exit_code=2)
-        if control.method not in STREAMING:
+        if control.method not in TELLING:
             last = await answer(method, control.params, _tell_nobody)
             return ControlReply(result=_plain(last["result"])) if "result" in last else _refusal(_plain(last["error"]))
         stream_id = fresh_id("s")

@@ -1,7 +1,7 @@
 """The control surface: what commands can ask of a node, over its socket or from another machine.
 
-Reads are answered from the committed state at once. Wishes become commands with an id and one answer. Waiting follows
-the changes of the state, so that nothing that passes quickly is missed, and every wait has a deadline.
+Reads are answered from the committed state at once. Wishes become commands with an id and one answer. Waiting looks at
+the state whenever it has changed: what comes and goes between two looks is not told. Every wait has a deadline.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +13,9 @@ from exo_cli.engine.surface.wishes import Wishes
 
 if TYPE_CHECKING:
     from exo_cli.engine.node import Node
+
+TELLING = frozenset({"chat", "runner_logs", "wait", "watch"})
+"""The methods that tell events before their result; the others have nothing to say but that."""
 
 
 def methods(node: "Node") -> dict[str, Method]:

@@ -1,5 +1,6 @@
 """Reads: the committed state of a node, in the shapes that scripts rely on, at once or whenever it changes."""
 
+import codecs
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from exo_cli.engine.node import Node
 
+_READ_BYTES = 1_000_000
+_LINE_CHARACTERS = 1 << 16
+
 
 class Reads:
     """Methods that change nothing."""
@@ -31,6 +35,7 @@ class Reads:
         return {"revision": self._node.state.index, "item": item}
 
     async def status(self, _params: Params, _tell: Tell) -> Item:
+        """Nothing asked for; the result's item is the cluster as this node sees it, in numbers."""
         state = self._node.state
         return self._single(
             {
@@ -48,9 +53,11 @@ class Reads:
         )
 
     async def nodes(self, _params: Params, _tell: Tell) -> Item:
+        """Nothing asked for; the result's items are the nodes of the cluster."""
         return self._listed(node_items(self._node))
 
     async def node_item(self, params: Params, _tell: Tell) -> Item:
+        """`node_id` (or a name; else this node's); the result's item is that node, with most about this one."""
         wanted = text(params, "node_id")
         items = node_items(self._node)
         if wanted is None:
@@ -67,13 +74,16 @@ class Reads:
         ]
 
     async def runners(self, _params: Params, _tell: Tell) -> Item:
+        """Nothing asked for; the result's items are the runners, placed or left over."""
         # A runner is gone from the state when its process is: what never started is part of its instance.
         return self._listed(self._runner_list())
 
     async def instances(self, _params: Params, _tell: Tell) -> Item:
+        """Nothing asked for; the result's items are the placed models."""
         return self._listed(instance_items(self._node.state))
 
     async def watch(self, params: Params, tell: Tell) -> Item:
+        """`what` (runners, nodes, instances); tells `changed` with all items now and at each change; has no result."""
         sources: dict[str, Callable[[], list[Item]]] = {
             "runners": self._runner_list,
             "nodes": lambda: node_items(self._node),
@@ -91,6 +101,7 @@ class Reads:
             await self._node.wait_changed(1.0)
 
     async def complete(self, params: Params, _tell: Tell) -> Item:
+        """`kind` (instance, node, runner, model); the result's lines are values, a tab, what they are."""
         state = self._node.state
         lines: dict[str, Callable[[], list[str]]] = {
             "instance": lambda: [
@@ -106,21 +117,18 @@ class Reads:
         return {"lines": lines.get(str(params.get("kind")), list)()[:200]}
 
     async def runner_logs(self, params: Params, tell: Tell) -> Item:
-        path = self._log_of(text(params, "runner_id") or "")
-        lines = await trio.to_thread.run_sync(_last_lines, path, int(cast("int", params.get("lines", 50))))
-        for line in lines:
+        """`runner_id`, `lines`, `follow`; tells each of the last lines and, following, of those to come."""
+        path, count = self._log_of(text(params, "runner_id") or ""), int(cast("int", params.get("lines", 50)))
+        log = _Log(path)
+        lines = await trio.to_thread.run_sync(log.news)
+        if not params.get("follow"):
+            lines += log.rest()
+        for line in lines[-count:] if count > 0 else ():
             await tell({"type": "line", "text": line})
-        offset = path.stat().st_size if path.exists() else 0
         while params.get("follow"):
             await trio.sleep(0.25)
-            size = path.stat().st_size if path.exists() else 0
-            if size < offset:
-                offset = 0  # rotated: what is there now is new
-            if size > offset:
-                fresh = await trio.to_thread.run_sync(_bytes_from, path, offset)
-                offset += len(fresh)
-                for line in fresh.decode(errors="replace").splitlines():
-                    await tell({"type": "line", "text": line})
+            for line in await trio.to_thread.run_sync(log.news):
+                await tell({"type": "line", "text": line})
         return {}
 
     def _log_of(self, wanted: str) -> Path:
@@ -136,13 +144,43 @@ class Reads:
         return folder / f"{item['runner_id']}.log"
 
 
-def _last_lines(path: Path, count: int) -> list[str]:
-    if not path.exists():
-        return []
-    return path.read_bytes()[-1_000_000:].decode(errors="replace").splitlines()[-max(0, count) :]
+class _Log:
+    """A file that grows and is rotated, in whole lines: what has no end yet is held back, be it half a character."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self._decode = _decoder()
+        self._held = ""
+
+    def news(self) -> list[str]:
+        """The lines since the last time; at first those of the last megabyte."""
+        size = self._path.stat().st_size if self._path.exists() else 0
+        lines: list[str] = []
+        if size < self._offset:  # rotated: what is there now is new
+            lines, self._offset = self.rest(), 0
+        elif self._offset == 0:
+            self._offset = max(0, size - _READ_BYTES)
+        if size > self._offset:
+            fresh = _bytes_from(self._path, self._offset)
+            self._offset += len(fresh)
+            whole, end, self._held = (self._held + self._decode(fresh, False)).rpartition("\n")
+            lines += (whole + end).splitlines()
+        return lines + self.rest() if len(self._held) > _LINE_CHARACTERS else lines
+
+    def rest(self) -> list[str]:
+        """What was held back, as it is."""
+        held, self._held, self._decode = self._held + self._decode(b"", True), "", _decoder()
+        return [held] if held else []
+
+
+def _decoder() -> "Callable[[bytes, bool], str]":
+    return codecs.getincrementaldecoder("utf-8")("replace").decode
 
 
 def _bytes_from(path: Path, offset: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(1_000_000)
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(_READ_BYTES)
+    except FileNotFoundError:
+        return b""  # being rotated just now

@@ -62,6 +62,7 @@ class Wishes:
         return answer
 
     async def place(self, params: Params, _tell: Tell) -> Item:
+        """`model` and how, `dry_run`; the result's item is the instance, and `changed` says whether it is new."""
         name = text(params, "model") or ""
         engine = self._node.engine_name(text(params, "engine"))
         card = await self._card(name, engine)
@@ -126,18 +127,21 @@ class Wishes:
         return str(chosen(wanted, items, ("instance_id",), "instance", "exo runners")["instance_id"])
 
     async def delete(self, params: Params, _tell: Tell) -> Item:
+        """`instance_id`; the result's item is the instance, deleting."""
         instance_id = self._instance_named(text(params, "instance_id") or "")
         item = instance_item(self._node.state, self._node.state.instances[instance_id])
         answer = await self._submit(DeleteInstance(instance_id=instance_id), params)
         return self._single({**item, "status": "deleting", "changed": answer.changed})
 
     async def forget(self, params: Params, _tell: Tell) -> Item:
+        """`runner_id`; the result's item is the runner as it was."""
         items = runner_items(self._node.state)
         item = chosen(text(params, "runner_id") or "", items, ("runner_id",), "runner", "exo runners")
         answer = await self._submit(ForgetRunner(runner_id=str(item["runner_id"])), params)
         return self._single({**item, "changed": answer.changed})
 
     async def restart(self, params: Params, _tell: Tell) -> Item:
+        """`instance_id` or `runner_id`; the result's item is a runner of the instance that is restarted."""
         wanted = text(params, "instance_id") or text(params, "runner_id") or ""
         items = runner_items(self._node.state)
         keys = ("runner_id", "instance_id")
@@ -146,6 +150,7 @@ class Wishes:
         return self._single({**item, "changed": answer.changed})
 
     async def stop(self, _params: Params, _tell: Tell) -> Item:
+        """Nothing asked for; the node begins to stop, the result has its `pid`."""
         self._node.ask_to_stop()
         return {"pid": os.getpid()}
 
