@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import trio
 
 from exo_cli.engine.core.effects import ChatAdmitted, ChatCancelled, ChatEnded, EndTask, Input
-from exo_cli.engine.core.errors import BadStateError, ExitCode, FailedError, UnavailableError
+from exo_cli.engine.core.errors import BadStateError, FailedError, UnavailableError
 from exo_cli.engine.core.runners import SERVING
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
@@ -23,7 +23,6 @@ from exo_cli.engine.core.tasks import (
     GenerationTask,
     TaskStatus,
     TextGeneration,
-    Usage,
 )
 from exo_cli.engine.core.wire import Admit, CancelChat, Fine, Frames, Message, Next, OpenChat, Refusal
 from exo_cli.engine.runner.frames import Done, Step
@@ -31,6 +30,7 @@ from exo_cli.engine.streams import Stream, Streams
 
 POLL_SECONDS = 2.0
 LOST_SECONDS = 6.0
+CATCH_UP_SECONDS = 5.0
 _STATUS: dict[FinishReason, TaskStatus] = {
     "stop": TaskStatus.COMPLETE,
     "length": TaskStatus.COMPLETE,
@@ -65,13 +65,22 @@ class Chats:
         Raises:
             BadStateError: it is not, or no longer.
         """
-        instance = self._state().instances.get(instance_id)
-        if instance is None or instance.shards[0].node_id != self._node_id:
-            raise BadStateError(f"no instance {instance_id} begins on this node", "exo runners", code="not_ready")
+        state = self._state()
+        instance = state.instances.get(instance_id)
+        if instance is None or instance.shards[0].node_id != self._node_id or not is_ready(state, instance):
+            raise BadStateError(
+                f"instance {instance_id} is not ready to begin a chat on this node", "exo runners", code="not_ready"
+            )
         stream = self.streams.open(task_id, instance_id)
         task = TextGeneration(task_id=task_id, instance_id=instance_id, client=client, sampling=params.sampling)
         self.params[task_id], self._tasks[task_id] = params, task
-        await self._feed(ChatAdmitted(task, is_mine=True))
+        try:
+            await self._feed(ChatAdmitted(task, is_mine=True))
+        except trio.Cancelled:
+            # Nobody heard of it: nothing may be left of it either.
+            del self.params[task_id], self._tasks[task_id]
+            self.streams.close(task_id)
+            raise
         return stream
 
     async def follow_rank_0(self, admit: Admit) -> None:
@@ -80,18 +89,20 @@ class Chats:
         self._tasks[admit.task_id] = task
         await self._feed(ChatAdmitted(task, is_mine=False))
 
-    async def tell_other_ranks(self, task: GenerationTask, instance: Instance) -> None:
-        """Rank 0 has begun: have the other ranks enter. A rank that cannot be reached is left to its liveness."""
+    async def tell_other_ranks(self, task: GenerationTask, instance: Instance) -> bool:
+        """Rank 0 has begun: have the other ranks enter. False when one cannot be reached: the group is of no use."""
         state = self._state()
         for shard in instance.shards[1:]:
             node = state.nodes.get(shard.node_id)
             if node is None or not node.facts.addresses:
-                continue
+                return False
             message = Admit(task_id=task.task_id, instance_id=task.instance_id)
             try:
                 await self._ask(node.facts.addresses[0], message, 5.0)
             except (trio.BrokenResourceError, trio.TooSlowError):
                 await self.end(EndTask(task.task_id, "node_lost", f"node {shard.node_id} cannot be reached"))
+                return False
+        return True
 
     # Progress ----------------------------------------------------------------------------------------------------
 
@@ -108,40 +119,34 @@ class Chats:
     async def done(self, done: Done, rank: int) -> None:
         """A runner ended a task. Rank 0's word ends the stream."""
         if rank == 0:
-            await self._finish(done.task_id, done.reason, done.error, done.code, done.usage, done.seed, done.digest)
+            # What an engine says of a failure may quote the words of the request: the client gets it, the log the code.
+            await self._finish(done, done.code)
         elif (task := self._tasks.pop(done.task_id, None)) is not None:
             await self._feed(ChatEnded(task))
 
     async def end(self, end: EndTask) -> None:
         """A task cannot go on."""
         reason: FinishReason = "cancelled" if end.code == "cancelled" else "error"
-        await self._finish(end.task_id, reason, end.error, end.code, Usage(), None, None)
+        await self._finish(Done(task_id=end.task_id, reason=reason, error=end.error, code=end.code), end.error)
 
-    async def _finish(
-        self,
-        task_id: str,
-        reason: FinishReason,
-        error: str | None,
-        code: str | None,
-        usage: Usage,
-        seed: int | None,
-        digest: str | None,
-    ) -> None:
-        task, _ = self._tasks.pop(task_id, None), self.params.pop(task_id, None)
-        if (stream := self.streams.find(task_id)) is not None:
-            stream.finish(trio.current_time(), reason, error=error, code=code, usage=usage, seed=seed)
+    async def _finish(self, done: Done, logged_error: str | None) -> None:
+        task, _ = self._tasks.pop(done.task_id, None), self.params.pop(done.task_id, None)
+        usage = done.usage
+        if (stream := self.streams.find(done.task_id)) is not None:
+            now = trio.current_time()
+            stream.finish(now, done.reason, error=done.error, code=done.code, usage=usage, seed=done.seed)
         if task is None:
             return
-        status = TaskStatus.CANCELLED if code == "instance_deleted" else _STATUS[reason]
+        status = TaskStatus.CANCELLED if done.code == "instance_deleted" else _STATUS[done.reason]
         ended = task.model_copy(
             update={
                 "task_status": status,
                 "tokens": usage.tokens,
                 "prompt_tokens": usage.prompt_tokens or None,
                 "seconds": round(usage.seconds, 3),
-                "finish_reason": reason,
-                "error_message": (error or "")[:500] or None,
-                "digest": digest,
+                "finish_reason": done.reason,
+                "error_message": (logged_error or "")[:500] or None,
+                "digest": done.digest,
             }
         )
         await self._feed(ChatEnded(ended))
@@ -201,10 +206,11 @@ class Chats:
                 frames = await self._pull(task_id, address, after)
             for frame in frames:
                 after = frame.sequence
-                yield frame
                 if isinstance(frame, Finish):
-                    self.streams.close(task_id)
+                    self.streams.close(task_id)  # before it is given out: whoever reads the last one asks no further
+                    yield frame
                     return
+                yield frame
 
     async def _pull(self, task_id: str, address: str, after: int) -> tuple[Frame, ...]:
         """Ask the node that samples for more; it may be away for a few seconds, then the stream is lost."""
@@ -229,12 +235,18 @@ class Chats:
 
     async def open_elsewhere(self, address: str, opening: OpenChat) -> None:
         """Have rank 0's node admit a chat. Raises UnavailableError or BadStateError."""
+        deadline = trio.current_time() + CATCH_UP_SECONDS
+        while isinstance(said := await self._ask_rank_0(address, opening), Refusal):
+            # That node may be a moment behind this one in hearing that all runners are ready.
+            if said.code != "not_ready" or trio.current_time() > deadline:
+                raise BadStateError(said.reason, said.hint or "exo runners", code=said.code)
+            await trio.sleep(0.1)
+
+    async def _ask_rank_0(self, address: str, opening: OpenChat) -> Message:
         try:
-            said = await self._ask(address, opening, 10.0)
+            return await self._ask(address, opening, 10.0)
         except (trio.BrokenResourceError, trio.TooSlowError):
             raise UnavailableError(f"rank 0's node at {address} cannot be reached", "exo node list") from None
-        if isinstance(said, Refusal):
-            raise BadStateError(said.reason, said.hint or "exo runners", code=said.code, exit_code=ExitCode.BAD_STATE)
 
 
 async def _any_news(streams: dict[str, Stream], after: dict[str, int]) -> None:

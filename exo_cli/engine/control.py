@@ -40,6 +40,8 @@ async def answer(method: Method, params: Params, tell: Tell) -> dict[str, object
         return {"result": await method(params, tell)}
     except ExoError as error:
         return {"error": error_frame(error)}
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        raise  # whoever asked is gone: there is nobody to answer
     except (ValueError, KeyError, TypeError) as error:
         return {"error": error_frame(UsageError(f"the request cannot be used: {str(error).splitlines()[0]}"))}
     except Exception as error:
@@ -85,7 +87,7 @@ class ControlServer:
         try:
             async with stream:
                 await _Connection(stream, self._methods).run(self._hello())
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # It went away; what it had asked for was cancelled with it.
         finally:
             self.connections -= 1
@@ -134,21 +136,22 @@ class _Connection:
             if (scope := self._running.get(number)) is not None:
                 scope.cancel()
         elif number not in self._running:
-            nursery.start_soon(self._answer, number, fields)
+            # Known before its task runs: a cancel may stand in the same chunk.
+            scope = self._running[number] = trio.CancelScope()
+            nursery.start_soon(self._answer, number, fields, scope)
 
-    async def _answer(self, number: int, fields: Params) -> None:
+    async def _answer(self, number: int, fields: Params, scope: trio.CancelScope) -> None:
         async def tell(event: dict[str, object]) -> None:
             await self._send({"id": number, "event": event})
 
         params = fields.get("params")
-        with trio.CancelScope() as scope:
-            self._running[number] = scope
-            try:
+        try:
+            with scope:
                 method = self._methods.get(str(fields.get("method")), _unknown_method)
                 last = await answer(method, cast("Params", params) if isinstance(params, dict) else {}, tell)
                 await self._send({"id": number, **last})
-            finally:
-                self._running.pop(number, None)
+        finally:
+            self._running.pop(number, None)
 
     async def _send(self, frame: dict[str, object]) -> None:
         """Write one line. A client that reads nothing for a minute is gone."""

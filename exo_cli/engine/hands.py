@@ -15,6 +15,7 @@ from exo_cli.engine.core.actions import Action
 from exo_cli.engine.core.effects import Input, RunnerChanged
 from exo_cli.engine.core.planner import LocalRunner
 from exo_cli.engine.core.runners import RunnerFailed, RunnerIdle, RunnerShutdown, RunnerStatus
+from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.tasks import (
     CancelTask,
@@ -234,6 +235,8 @@ class Hands:
         runners = [self._state().runners.get(each) for each in instance.runner_ids]
         ring = tuple(runner.ring_endpoint or "" for runner in runners if runner is not None)
         if len(ring) != len(runners) or not all(ring):
+            post.fault = "its group has no complete list of endpoints"
+            self._nursery.start_soon(self.shut_down, runner_id)
             return
         if post.ring is not None:
             post.ring.close()
@@ -261,4 +264,9 @@ class Hands:
             return
         self._order(shard.runner_id, Generate(task_id=task.task_id, params=params))
         if shard.rank == 0 and shard.world_size > 1:
-            self._nursery.start_soon(self._chats.tell_other_ranks, task, instance)
+            self._nursery.start_soon(self._tell_other_ranks, task, instance, shard.runner_id)
+
+    async def _tell_other_ranks(self, task: GenerationTask, instance: Instance, runner_id: str) -> None:
+        if not await self._chats.tell_other_ranks(task, instance):
+            # Its own rank waits for the others inside a collective, which nothing but an end gets it out of.
+            await self.shut_down(runner_id)

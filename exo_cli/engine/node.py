@@ -73,7 +73,6 @@ class NodeOptions:
     solo: bool = False
     engine: str | None = None
     fsync: bool = True
-    record: str | None = None
 
 
 def run(options: NodeOptions, on_ready: Callable[[dict[str, object]], None] | None = None) -> None:
@@ -128,7 +127,7 @@ class Node:
             if self.options.solo
             else open_log(self.paths.log, self.node_id, fsync=self.options.fsync)
         )
-        stack.callback(lambda: log.close(self._closing()))
+        stack.callback(lambda: log.close(self._closing(log.last_index)))
         journal = Journal(self.paths.journal)
         stack.callback(journal.close)
         self.transport = await open_transport(self.options.listen, solo=self.options.solo)
@@ -143,8 +142,11 @@ class Node:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
                 await self.transport.aclose()
 
-    def _closing(self) -> Closing:
+    def _closing(self, last_index: int) -> Closing | None:
+        """What the log ends with, unless the state is ahead of what the disk took (or there is none yet)."""
         state = self.replica.state if hasattr(self, "replica") else State()
+        if state.index != last_index:
+            return None
         return Closing(index=state.index, term=state.term, state_hash=state.hash())
 
     async def _facts(self) -> NodeFacts:

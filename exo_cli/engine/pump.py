@@ -8,7 +8,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from time import time_ns
 from typing import Protocol
 
@@ -32,12 +31,14 @@ from exo_cli.engine.core.effects import (
     Replied,
     Reply,
 )
+from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.core.replica import Replica
 from exo_cli.engine.core.wire import (
     Answer,
     Envelope,
     ForeignMessageError,
     GetTail,
+    Header,
     Message,
     Refusal,
     Tail,
@@ -95,6 +96,7 @@ class Pump:
         self.replica, self.log, self.journal, self.transport = replica, log, journal, transport
         self.dropped: Counter[str] = Counter()
         self.read_only = ""
+        self._restart: Header | None = None
         self._nursery, self._act, self._writes_to_disk = nursery, act, writes_to_disk
         self._send_input, self._inputs = trio.open_memory_channel[Input](4096)
         self._changed = trio.Event()
@@ -132,8 +134,8 @@ class Pump:
             for note in effects.note:
                 self._note(note)
             if effects.restart is not None:
-                await self._on_disk(partial(self.log.restart, effects.restart))
-                self._wake()
+                self._restart = effects.restart
+                await self._written(self._begin_anew)
             if effects.append:
                 todo.append(self.replica.step(await self._append(effects), self.now()))
             for message in effects.send:
@@ -144,18 +146,34 @@ class Pump:
                 _give(answered)
 
     async def _append(self, effects: Effects) -> Appended | AppendFailed:
+        def write() -> None:
+            self._begin_anew()
+            self.log.append(effects.append)
+
+        if await self._written(write):
+            return Appended(effects.append[-1].index)
+        return AppendFailed(self.read_only)
+
+    def _begin_anew(self) -> None:
+        """Restart the log if that is due; a disk that was full then may have room now."""
+        if self._restart is not None:
+            self.log.restart(self._restart)
+            self._restart = None
+
+    async def _written(self, work: Callable[[], None]) -> bool:
+        """Whether the disk took it. If not, this node is read-only until it does."""
         try:
-            await self._on_disk(partial(self.log.append, effects.append))
+            await self._on_disk(work)
         except OSError as error:
             if not self.read_only:
                 _LOG.error("the log cannot be written, this node is read-only: %s", error)
             self.read_only = str(error)
-            return AppendFailed(str(error))
+            return False
         if self.read_only:
             _LOG.warning("the log can be written again")
             self.read_only = ""
         self._wake()
-        return Appended(effects.append[-1].index)
+        return True
 
     async def _on_disk(self, work: Callable[[], None]) -> None:
         if self._writes_to_disk:
@@ -221,15 +239,22 @@ class Pump:
         asked = reply.reply_to.envelope.body if reply.reply_to.envelope else None
         if not isinstance(reply.message, Tail) or not isinstance(asked, GetTail):
             return reply.message
+        try:
+            return self._tail(asked, reply.message.head)
+        except (BadDataError, OSError) as error:
+            _LOG.error("the log cannot be read, a follower gets the state instead: %s", error)
+            return Tail(head=reply.message.head, snapshot_needed=True)
+
+    def _tail(self, asked: GetTail, head: int) -> Tail:
         first = asked.first_index
         if first < self.log.first_index or first > self.log.last_index + 1:
-            return Tail(head=reply.message.head, snapshot_needed=True)
+            return Tail(head=head, snapshot_needed=True)
         before = self.log.read(first - 1, limit_bytes=1)[:1] if first > self.log.first_index else []
         if before and before[0].term != asked.previous_term:
-            return Tail(head=reply.message.head, snapshot_needed=True)
+            return Tail(head=head, snapshot_needed=True)
         records = self.log.read(first, limit_bytes=TAIL_BYTES) if first <= self.log.last_index else []
         lines = tuple(encode_record(record).decode().rstrip("\n") for record in records)
-        return Tail(lines=lines, head=reply.message.head)
+        return Tail(lines=lines, head=head)
 
     async def listen(self) -> None:
         """Hear what is published, until cancelled."""

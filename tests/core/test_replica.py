@@ -180,8 +180,21 @@ def test_a_snapshot_older_than_the_log_is_left_alone():
     follower.answer(GetTail, a_tail(master, 3), master)
     follower.replica.follower.want_snapshot(effects := Effects())
     (ask,) = [each for each in effects.send if isinstance(each, Ask)]
+    follower.replica.follower.link.phase = "following"  # a welcome let it go on by a tail meanwhile
     assert follower.step(Replied(ask.ask_id, master.replica.envelope(old))).restart is None
     assert follower.replica.state.index == 3
+
+
+def test_what_a_master_that_lost_the_end_of_its_log_publishes_is_not_put_behind_another_history():
+    """Its indexes fit, its events do not: the follower asks before it takes anything, and takes the state."""
+    master, follower = a_pair()
+    master.wish(a_wish(), "c1")
+    follower.step(Heard(master.replica.envelope(Batch(term=1, lines=a_tail(master, 3).lines))))
+    assert follower.replica.state.index == 3
+    effects = follower.step(Heard(master.replica.envelope(Batch(term=2, lines=("not looked at",)))))
+    assert effects.append == []
+    assert follower.asks(effects) == [GetTail(first_index=4, previous_term=1)]
+    assert follower.replica.follower.link.phase == "catching"
 
 
 def test_a_snapshot_with_another_hash_is_refused():

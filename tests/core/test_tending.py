@@ -133,13 +133,26 @@ def download(tending, kind, now=0.0, **fields):
 
 def test_after_a_failure_only_what_gets_farther_is_news():
     tending = Tending("a")
+
+    def settled(kind, **figures):
+        said = download(tending, kind, **figures)
+        tending.settled(ReportDownload(progress=a_download("a", kind="Ongoing")))
+        return said
+
+    assert settled("Ongoing", downloaded_bytes=5) == ["Ongoing"]
+    assert settled("Failed") == ["Failed"]
+    assert settled("Pending") == []
+    assert settled("Ongoing", downloaded_bytes=5) == []
+    assert settled("Ongoing", downloaded_bytes=6) == ["Ongoing"]
+    assert settled("Completed", downloaded_bytes=9) == ["Completed"]
+    assert settled("Ongoing", downloaded_bytes=1) == ["Ongoing"]
+
+
+def test_progress_does_not_pile_up_while_nobody_takes_it():
+    tending = Tending("a")
     assert download(tending, "Ongoing", downloaded_bytes=5) == ["Ongoing"]
-    assert download(tending, "Failed") == ["Failed"]
-    assert download(tending, "Pending") == []
-    assert download(tending, "Ongoing", downloaded_bytes=5) == []
-    assert download(tending, "Ongoing", downloaded_bytes=6) == ["Ongoing"]
+    assert download(tending, "Ongoing", downloaded_bytes=6) == []
     assert download(tending, "Completed", downloaded_bytes=9) == ["Completed"]
-    assert download(tending, "Ongoing", downloaded_bytes=1) == ["Ongoing"]
 
 
 def test_a_download_is_under_way_until_its_end_is_settled():

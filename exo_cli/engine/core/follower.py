@@ -40,7 +40,11 @@ PAUSE_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Following:
-    """Where a follower stands. `phase`: seeking, joining (snapshot), catching (tail), following."""
+    """Where a follower stands. `phase`: seeking, joining (snapshot), catching (tail), following.
+
+    `agreed`: whether this log is known to be a beginning of the master's in `term`. Indexes that fit prove nothing: a
+    master that lost the end of its log gives the same ones again, to other events.
+    """
 
     seeds: tuple[str, ...]
     phase: str = "seeking"
@@ -49,6 +53,8 @@ class Following:
     master_address: str = ""
     master_heard: float = float("-inf")
     head: int = -1
+    term: int = -1
+    agreed: bool = False
     peers: dict[str, str] = field(default_factory=dict[str, str])
     refused: str = ""
     tried: dict[str, str] = field(default_factory=dict[str, str])
@@ -110,6 +116,7 @@ class Follower:
         self.sequencer = Sequencer(next_index)
         self.outbox: list[Submission] = []
         self._asked: dict[int, Message] = {}
+        self._tail_term = -1
         self._last_ask = 0
         self._next_hello = float("-inf")
         self._hellos = 0
@@ -163,13 +170,20 @@ class Follower:
             return None
         self.link.master_heard = now.seconds if not isinstance(body, Welcome) else self.link.master_heard
         if isinstance(body, Tail):
-            self.link.head = max(self.link.head, body.head)
-            if body.snapshot_needed:
-                self.want_snapshot(effects)
-            elif self.link.phase == "catching" and not body.lines:
-                self.link.phase = "following"
-            return body
+            return self._tail(body, effects)
         return body if isinstance(body, Welcome | Snapshot | Answers) else None
+
+    def _tail(self, tail: Tail, effects: Effects) -> Tail | None:
+        self.link.head = max(self.link.head, tail.head)
+        if self._tail_term != self.link.term or self.link.phase in {"seeking", "joining"}:
+            return None  # of another reign: a heartbeat has it asked again
+        if tail.snapshot_needed:
+            self.want_snapshot(effects)
+            return None
+        self.link.agreed = True
+        if self.link.phase == "catching" and not tail.lines:
+            self.link.phase = "following"
+        return tail
 
     def _not_welcome(self, body: Message | None, why: str) -> None:
         self.link.refused = body.reason if isinstance(body, Refusal) else ""
@@ -183,9 +197,9 @@ class Follower:
         effects.send.append(Follow(welcome.master_address, "events"))
         for address in {welcome.master_address, *welcome.peers.values()} - {self.address}:
             effects.send.append(Follow(address, "gossip"))
-        link.cluster_id = welcome.cluster_id
+        if link.cluster_id != welcome.cluster_id or link.term < welcome.term:
+            link.cluster_id, link.term, link.agreed = welcome.cluster_id, welcome.term, False
         link.master, link.master_address, link.head = welcome.master, welcome.master_address, welcome.head
-        link.cluster_id = welcome.cluster_id
         link.peers = {node_id: each for node_id, each in welcome.peers.items() if each != self.address}
         link.refused, link.master_heard, self._hellos = "", now.seconds, 0
         link.tried = {}
@@ -206,18 +220,32 @@ class Follower:
             self.link.phase = "catching"
         if self._is_asking(GetTail):
             return
+        self._tail_term = self.link.term
         message = GetTail(first_index=self.sequencer.next_index, previous_term=last_term)
         self._ask(self.link.master_address, message, effects)
 
     def heartbeat(self, beat: Heartbeat, last_term: int, now: Now, effects: Effects) -> None:
         """The master lives; ask for what its head says is missing."""
         self.link.master_heard, self.link.head = now.seconds, max(self.link.head, beat.head)
-        if self.link.phase not in {"catching", "following"}:
+        if self.link.phase not in {"catching", "following"} or not self.agrees(beat.term, last_term, effects):
             return
         if self.sequencer.missing(beat.head) is not None:
             self.want_tail(last_term, effects)
         elif not self._is_asking(GetTail):
             self.link.phase = "following"  # what was missing came by other ways
+
+    def agrees(self, term: int, last_term: int, effects: Effects) -> bool:
+        """Whether what the master of `term` publishes may be put behind this log; if not known, find out."""
+        if term > self.link.term:
+            self.link.term, self.link.agreed = term, False
+        if not self.link.agreed and self.link.phase in {"catching", "following"}:
+            self.link.phase = "catching"
+            self.want_tail(last_term, effects)
+        return self.link.agreed and term == self.link.term and self.link.phase in {"catching", "following"}
+
+    def forget(self, command_id: str) -> None:
+        """A wish whose asker was told that its end is unknown is not handed in any more."""
+        self.outbox = [each for each in self.outbox if each.command_id != command_id]
 
     def lines(self, message: Batch | Tail, effects: Effects) -> list[Record]:
         """Records of a batch or a tail that now follow without a gap."""

@@ -19,8 +19,9 @@ class Learning:
     """See the module. It works on its replica's machines."""
 
     def __init__(self, replica: "Replica") -> None:
-        """Nothing is kept here."""
+        """`_compared`: the index at which this state was last found to be the master's."""
         self._replica = replica
+        self._compared = -1
 
     def heard(self, envelope: Envelope, now: Now, effects: Effects) -> None:
         body = envelope.body
@@ -33,10 +34,22 @@ class Learning:
                 sign.memory_available_bytes, sign.open_streams = body.memory_available_bytes, body.open_streams
         elif not self._replica.is_master and isinstance(body, Heartbeat) and body.term >= self._replica.consensus.term:
             self._replica.follower.heartbeat(body, self._replica.state.term, now, effects)
+            self._compare(body, effects)
             self._join_if_due(now, effects)
         elif not self._replica.is_master and isinstance(body, Batch) and body.term >= self._replica.consensus.term:
             self._replica.follower.link.master_heard = now.seconds
-            self._take(self._replica.follower.lines(body, effects), effects)
+            if self._replica.follower.agrees(body.term, self._replica.state.term, effects):
+                self._take(self._replica.follower.lines(body, effects), effects)
+
+    def _compare(self, beat: Heartbeat, effects: Effects) -> None:
+        """The same records must give the same state everywhere; if they do not, take the master's."""
+        state = self._replica.state
+        if self._replica.follower.link.phase != "following" or beat.hash_index != state.index:
+            return
+        if self._compared != beat.hash_index and state.hash() != beat.state_hash:
+            effects.note.append(Note("diverged", {"index": state.index, "why": "the master's state has another hash"}))
+            self._replica.follower.want_snapshot(effects)
+        self._compared = state.index
 
     def _take(self, records: list[Record], effects: Effects) -> None:
         if records:
@@ -74,7 +87,7 @@ class Learning:
         if self._replica.is_master:
             return
         if welcome.master == self._replica.node_id:
-            self._replica.take_over(now, effects)
+            self._return_as_master(welcome, now, effects)
             return
         self._replica.follower.welcomed(welcome, now, effects)
         if welcome.cluster_id == self._replica.state.cluster_id:
@@ -84,7 +97,19 @@ class Learning:
         else:
             self._replica.follower.want_snapshot(effects)
 
+    def _return_as_master(self, welcome: Welcome, now: Now, effects: Effects) -> None:
+        """Others wait for this node to order events again. Without the log that it gave out it must not."""
+        state = self._replica.state
+        if welcome.cluster_id == state.cluster_id and welcome.head <= state.index:
+            self._replica.take_over(now, effects)
+            return
+        why = f"this node is the master of {welcome.cluster_id}, and its log ends before record {welcome.head}"
+        self._replica.follower.link.refused = why
+        effects.note.append(Note("cannot return as master", {"why": why}))
+
     def _install(self, snapshot: Snapshot, effects: Effects) -> None:
+        if self._replica.follower.link.phase != "joining":
+            return  # it was long on its way, and this log went on meanwhile
         try:
             state = load(snapshot.state)
             fault = "" if state.hash() == snapshot.state_hash else "its state does not have the hash it names"
@@ -94,12 +119,8 @@ class Learning:
             effects.note.append(Note("snapshot refused", {"why": fault}))
             self._replica.follower.link.phase = "seeking"
             return
-        mine = self._replica.state
-        if state.cluster_id == mine.cluster_id and (state.term, state.index) <= (mine.term, mine.index):
-            # It was long on its way, and this log went on meanwhile.
-            self._replica.follower.want_tail(mine.term, effects)
-            return
         self._replica.adopt(state, snapshot.term, effects)
+        self._replica.follower.link.agreed = True
         self._replica.follower.want_tail(snapshot.term, effects)
 
     def followed(self, now: Now, effects: Effects) -> None:

@@ -28,6 +28,7 @@ from exo_cli.engine.core.wire import (
     Answer,
     Answers,
     Batch,
+    Heartbeat,
     Refusal,
     Submit,
     encode_record,
@@ -66,6 +67,8 @@ class Mastery:
         self._unchanged: dict[str, str | None] = {}
         self._recent: dict[str, Answer] = {}
         self._unsettled_since: dict[str, float] = {}
+        self._beaten = -1
+        self._hashed: tuple[int, str] | None = None
 
     # Askers ------------------------------------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class Mastery:
             self._waiting.remove(waiting)
             for command_id in waiting.command_ids:
                 waiting.answers.setdefault(command_id, Answer(command_id=command_id, status="unknown"))
+                self._replica.follower.forget(command_id)
             self._give(waiting, effects)
 
     # Commit ------------------------------------------------------------------------------------------------------
@@ -230,6 +234,8 @@ class Mastery:
         replica.membership.woke(now.seconds)
         replica.membership.expect(set(replica.state.nodes) - {replica.node_id}, now.seconds)
         for node_id in replica.membership.silent(now.seconds):
+            if address := replica.membership.heard[node_id].address:
+                effects.send.append(Follow(address, "gossip", on=False))
             replica.membership.forget(node_id)
             if node_id in replica.tentative.nodes and node_id != replica.node_id:
                 self._on_behalf(ReportSilence(node_id=node_id), f"silent-{node_id}-{replica.state.index}", now, effects)
@@ -238,6 +244,21 @@ class Mastery:
         for name, since in self._unsettled_since.items():
             if now.seconds - since > SETTLE_SECONDS:
                 self._on_behalf(overdue[name], f"settle-{name}-{replica.state.index}", now, effects)
+
+    def heartbeat(self) -> Heartbeat:
+        """The head; and the hash of the state there, once the state has stayed what it is for a pulse."""
+        state = self._replica.state
+        if self._hashed is None or self._hashed[0] != state.index:
+            self._hashed = (state.index, state.hash()) if self._beaten == state.index else None
+            self._beaten = state.index
+        index, state_hash = self._hashed or (None, None)
+        return Heartbeat(
+            term=self._replica.consensus.term,
+            master=self._replica.node_id,
+            head=state.index,
+            hash_index=index,
+            state_hash=state_hash,
+        )
 
     def _unsettled(self) -> Iterator[tuple[str, Command]]:
         """What is left of instances that are gone, each with what its node should report: runners, cancelled tasks."""

@@ -201,7 +201,8 @@ def _download_model(view: View) -> Iterator[Action]:
 
 def _connect_group(view: View) -> Iterator[Action]:
     for runner in view.local.runners.values():
-        if runner.asked or runner.kind != "RunnerIdle" or runner.shard.world_size == 1:
+        # Unsettled: the others, and this node's own order to it, find its ring endpoint in the state.
+        if runner.asked or runner.unsettled or runner.kind != "RunnerIdle" or runner.shard.world_size == 1:
             continue
         statuses = view.statuses(runner.instance)
         if not all(status in {"RunnerIdle", "RunnerConnecting"} for status in statuses):
@@ -232,10 +233,10 @@ def _warm_up(view: View) -> Iterator[Action]:
         if runner.asked or runner.kind != "RunnerLoaded":
             continue
         statuses = view.statuses(runner.instance)
+        # An engine whose ranks need nothing of each other may be through with it already.
         if runner.shard.rank > 0:
-            ready = all(status in {"RunnerLoaded", "RunnerWarmingUp"} for status in statuses)
+            ready = all(status in {"RunnerLoaded", "RunnerWarmingUp", *SERVING} for status in statuses)
         else:
-            # An engine whose ranks need nothing of each other may be through with it already.
             ready = all(status in {"RunnerWarmingUp", *SERVING} for status in statuses[1:])
         if ready:
             yield StartWarmup(instance_id=runner.instance.instance_id, runner_id=runner.runner_id)

@@ -43,11 +43,10 @@ from exo_cli.engine.core.reception import Reception
 from exo_cli.engine.core.reducer import apply
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.tending import Tending
-from exo_cli.engine.core.topology import NodeFacts
+from exo_cli.engine.core.topology import NodeFacts, changed_enough
 from exo_cli.engine.core.wire import (
     Envelope,
     Header,
-    Heartbeat,
     Message,
     Pulse,
 )
@@ -83,6 +82,7 @@ class Replica:
         self.reception = Reception(self)
         self.learning = Learning(self)
         self.open_streams = 0
+        self._told = facts
         self._reports = Reports(f"r-{node_id}-{incarnation}")
         self._next_pulse = float("-inf")
         self._next_try = float("-inf")
@@ -143,6 +143,7 @@ class Replica:
 
     def report_myself(self, now: Now, effects: Effects) -> None:
         """Say who this node is: to join, or because its facts changed."""
+        self._told = self.facts
         self._report(ReportNode(node_id=self.node_id, incarnation=self.incarnation, facts=self.facts), now, effects)
 
     def adopt(self, state: State, term: int, effects: Effects) -> None:
@@ -177,7 +178,7 @@ class Replica:
                 self._report_all(self.tending.download_changed(given.progress, now.seconds), now, effects)
             case FactsChanged():
                 self.facts = self.follower.facts = given.facts
-                if self.is_member:
+                if self.is_member and changed_enough(self._told, given.facts):
                     self.report_myself(now, effects)
             case ChatAdmitted():
                 self.tending.admit(given.task, given.is_mine, now.seconds)
@@ -220,8 +221,7 @@ class Replica:
 
     def _pulse(self, effects: Effects) -> None:
         if self.is_master and self.state.term == self.consensus.term:
-            beat = Heartbeat(term=self.consensus.term, master=self.node_id, head=self.state.index)
-            effects.send.append(Publish("events", beat))
+            effects.send.append(Publish("events", self.mastery.heartbeat()))
         pulse = Pulse(
             address=self.address,
             term=self.state.term,

@@ -63,6 +63,7 @@ class Tending:
         self._ready_since: dict[str, float] = {}
         self._attempts: dict[str, int] = {}
         self._reached: dict[str, int] = {}
+        self._telling: set[str] = set()
 
     # Reports -----------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,7 @@ class Tending:
     def settled(self, report: ReportRunner | ReportDownload) -> None:
         """The master answered a report (it is in the log, or refused)."""
         if isinstance(report, ReportDownload):
+            self._telling.discard(report.progress.model_id)
             if report.progress.kind in {DownloadKind.COMPLETED, DownloadKind.FAILED}:
                 self.local.downloading.discard(report.progress.model_id)
             return
@@ -129,6 +131,9 @@ class Tending:
         is_over = progress.kind in {DownloadKind.COMPLETED, DownloadKind.FAILED}
         if not is_over and self.local.downloads.attempts(model_id) and progress.downloaded_bytes <= reached:
             return []
+        if not is_over and model_id in self._telling:
+            return []  # the master has not taken the last one yet: it gets the next
+        self._telling.add(model_id)
         if progress.kind == DownloadKind.COMPLETED:
             self.local.downloads.reset(model_id)
         if progress.kind == DownloadKind.FAILED:

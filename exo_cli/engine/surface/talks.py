@@ -151,14 +151,14 @@ class Talks:
     async def _converse(self, rank_0: Rank0, wanted: ChatParams, params: Params, tell: Tell) -> Item:
         chats, instance, task_id = self._node.chats, rank_0.instance, new_task_id()
         client = (text(params, "client") or "unknown")[:64]
-        if rank_0.address is None:
-            await chats.admit(task_id, instance.instance_id, wanted, client)
-        else:
-            opening = OpenChat(task_id=task_id, instance_id=instance.instance_id, params=wanted, client=client)
-            await chats.open_elsewhere(rank_0.address, opening)
         about: Item = {"task_id": task_id, "instance_id": instance.instance_id, "model": instance.model_card.model_id}
         is_over = False
         try:
+            if rank_0.address is None:
+                await chats.admit(task_id, instance.instance_id, wanted, client)
+            else:
+                opening = OpenChat(task_id=task_id, instance_id=instance.instance_id, params=wanted, client=client)
+                await chats.open_elsewhere(rank_0.address, opening)
             await tell({"type": "started", **about, "node_id": instance.shards[0].node_id})
             async with aclosing(chats.read(task_id, rank_0.address)) as frames:
                 async for frame in frames:

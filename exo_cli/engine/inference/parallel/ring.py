@@ -10,7 +10,9 @@ through most of what the last waits took at least, so that the core is there for
 
 import json
 import os
+import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,11 @@ _KINDS = (mx.float32, mx.float16, mx.bfloat16)
 _REMEMBERED_WAITS = 8
 _SLEPT_SHARE = 0.7
 """Of the shortest of the remembered waits: when waits get shorter, the sleep is soon out of the way."""
+
+
+_PATIENCE_SECONDS = 120.0
+"""How long a rank waits for its neighbours inside one call; a chunk of a prompt is at most a few seconds of work."""
+PATIENCE_VARIABLE = "EXO_RING_SECONDS"
 
 
 class Op(IntEnum):
@@ -62,6 +69,9 @@ class Ring:
         self._group = _join(addresses, rank)
         self._next, self._previous = (rank + 1) % self.size, (rank - 1) % self.size
         self._waits: deque[float] = deque(maxlen=_REMEMBERED_WAITS)
+        self._waiting_since: float | None = None
+        self._patience = float(os.environ.get(PATIENCE_VARIABLE, _PATIENCE_SECONDS))
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def send(self, header: Header, hidden: mx.array | None = None) -> None:
         """Say something to the next rank; returns when it is on its way. `hidden` [1, L, D] goes with a STEP."""
@@ -101,10 +111,25 @@ class Ring:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """What mlx says when a neighbour is gone, as what it means."""
+        self._waiting_since = time.monotonic()
         try:
             yield
         except RuntimeError as error:
             raise GroupLostError(f"rank {self.rank} has lost its group: {error}") from error
+        finally:
+            self._waiting_since = None
+
+    def _watch(self) -> None:
+        """End the process when a call never returns. mlx does not always notice that a neighbour is gone, and a rank
+        inside a collective cannot be cancelled; its supervisor reports these words.
+        """
+        while True:
+            time.sleep(min(1.0, self._patience / 4))
+            since = self._waiting_since
+            if since is not None and time.monotonic() - since > self._patience:
+                sys.stderr.write(f"rank {self.rank} waited {self._patience:g} s for its group\n")
+                sys.stderr.flush()
+                os._exit(1)
 
 
 def _join(addresses: Sequence[str], rank: int) -> mx.distributed.Group:
