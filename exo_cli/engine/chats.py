@@ -4,8 +4,6 @@ A chat is admitted by the node of rank 0 of a ready instance, from any client th
 Prompts and chunks go point to point and are in no log. Every stream gets exactly one terminal frame.
 """
 
-import base64
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import trio
@@ -40,11 +38,6 @@ _STATUS: dict[FinishReason, TaskStatus] = {
 
 Feed = Callable[[Input], Awaitable[None]]
 AskNode = Callable[[str, Message, float], Awaitable[Message]]
-
-
-def new_task_id() -> str:
-    """A fresh id of a task: 60 random bits."""
-    return "t-" + base64.b32encode(os.urandom(10))[:12].decode().lower()
 
 
 class Chats:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from exo_cli.engine.chats import is_ready, new_task_id
+from exo_cli.engine.chats import is_ready
 from exo_cli.engine.control import Params, Tell
 from exo_cli.engine.core.errors import (
     BadStateError,
@@ -20,6 +20,7 @@ from exo_cli.engine.core.items import Item, instance_item, instance_status
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.tasks import ChatParams, Finish
 from exo_cli.engine.core.wire import OpenChat
+from exo_cli.engine.fresh import fresh_id
 from exo_cli.engine.surface.asked import seconds, text
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Talks:
         self._node = node
 
     async def wait(self, params: Params, tell: Tell) -> Item:
+        """`{instance_id, for: ready|deleted, timeout_seconds}`: tells `progress` with the item, results in `{item}`."""
         instance_id = text(params, "instance_id") or ""
         timeout = seconds(params, 600.0)
         check = self._gone if params.get("for") == "deleted" else self._ready
@@ -96,6 +98,9 @@ class Talks:
         )
 
     async def chat(self, params: Params, tell: Tell) -> Item:
+        """`{model, messages, sampling, stop, timeout_seconds}`: tells `waiting`, `started` and `chunk`, results in the
+        item with usage, seed and finish reason. The deadline holds until an instance is ready.
+        """
         wanted = ChatParams.model_validate(
             {
                 "messages": params.get("messages"),
@@ -149,7 +154,7 @@ class Talks:
         return Rank0(instance, node.facts.addresses[0])
 
     async def _converse(self, rank_0: Rank0, wanted: ChatParams, params: Params, tell: Tell) -> Item:
-        chats, instance, task_id = self._node.chats, rank_0.instance, new_task_id()
+        chats, instance, task_id = self._node.chats, rank_0.instance, fresh_id("t")
         client = (text(params, "client") or "unknown")[:64]
         about: Item = {"task_id": task_id, "instance_id": instance.instance_id, "model": instance.model_card.model_id}
         is_over = False
