@@ -52,7 +52,7 @@ def test_words_of_the_table(words, expected):
     assert _offers(*words) == expected
 
 
-@pytest.mark.parametrize("words", [["replay", ""], ["node", "start", "--record", "x"], ["node", "start", "--record="]])
+@pytest.mark.parametrize("words", [["replay", ""], ["replay", "x"], ["replay", "--check", "x"]])
 def test_files_are_the_shells_to_list(words):
     assert _offers(*words) is None
 
