@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import trio
+from pydantic import ValidationError
 
 from exo_cli.engine.core.errors import ExoError, InternalError, UsageError
 
@@ -42,6 +43,10 @@ async def answer(method: Method, params: Params, tell: Tell) -> dict[str, object
         return {"error": error_frame(error)}
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         raise  # whoever asked is gone: there is nobody to answer
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return {"error": error_frame(UsageError(f"{place}: {first['msg'].lower()}"))}
     except (ValueError, KeyError, TypeError) as error:
         return {"error": error_frame(UsageError(f"the request cannot be used: {str(error).splitlines()[0]}"))}
     except Exception as error:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from exo_cli.engine.control import ControlServer
+from exo_cli.engine.core.tasks import ChatParams
 
 
 @asynccontextmanager
@@ -92,3 +93,16 @@ async def test_closing_cancels_what_was_asked(tmp_path):
         await stream.aclose()
         with trio.fail_after(5):
             await ended.wait()
+
+
+async def test_a_value_that_does_not_fit_is_named(tmp_path):
+    async def chat(params, _tell):
+        return ChatParams.model_validate(params).model_dump()
+
+    async with a_server(tmp_path, chat=chat) as server:
+        stream = await connected(server)
+        wrong = {"messages": [{"role": "user", "content": "hi"}], "stop": [""]}
+        await stream.send_all(asked(1, "chat", params=wrong))
+        error = json.loads(await stream.receive_some(4096))["error"]
+        assert (error["exit"], error["message"]) == (2, "stop.0: string should have at least 1 character")
+        await stream.aclose()
