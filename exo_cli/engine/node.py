@@ -23,6 +23,7 @@ from exo_cli.engine.chats import Chats
 from exo_cli.engine.control import ControlServer
 from exo_cli.engine.core.actions import Action
 from exo_cli.engine.core.effects import ChatCancelled, EndTask, FactsChanged, Submitted, Tick
+from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.intents import Submission
 from exo_cli.engine.core.items import Item
 from exo_cli.engine.core.planner import LocalRunner
@@ -158,7 +159,6 @@ class Node:
     async def _live(self, log: DiskLog | MemoryLog, journal: Journal) -> None:
         environment = await trio.to_thread.run_sync(blas_environment, self.paths.blas, cores())
         environment["EXO_RUNNER_CACHE"] = str(self.paths.converted)
-        environment.pop("OPENBLAS_NUM_THREADS", None)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self.pump = Pump(
@@ -207,17 +207,14 @@ class Node:
         for task_id in self.chats.streams.open_ids():
             await self.chats.end(EndTask(task_id, "node_stopping", f"node {self.name} is stopping"))
         with trio.move_on_after(STOP_SECONDS):
-            async with trio.open_nursery() as nursery:
-                for runner_id in list(self.hands.pids):
-                    nursery.start_soon(self.hands.shut_down, runner_id)
+            await self.hands.shut_down_all()
             with trio.move_on_after(1.0):
-                while any(self._node_of(each) == self.node_id for each in self.state.runners):
+                while any(self._is_here(runner_id) for runner_id in self.state.runners):
                     await self.pump.wait_changed(0.2)
 
-    def _node_of(self, runner_id: str) -> str | None:
-        instance = self.state.instance_of_runner(runner_id)
-        shard = instance.shard_of(runner_id) if instance else None
-        return shard.node_id if shard else None
+    def _is_here(self, runner_id: str) -> bool:
+        shard = self.state.shard_of_runner(runner_id)
+        return shard is not None and shard.node_id == self.node_id
 
     def ask_to_stop(self) -> None:
         """Begin to stop; `run` returns when everything is down."""
@@ -325,7 +322,7 @@ class Node:
 
     def has_process_of(self, instance_id: str) -> bool:
         """Whether a runner process of an instance still lives on this node."""
-        return any(runner_id.rpartition("-")[0] == instance_id for runner_id in self.hands.pids)
+        return any(instance_id_in(runner_id) == instance_id for runner_id in self.hands.pids)
 
     def busy(self, instance_id: str) -> int:
         """How many chats of an instance this node knows of."""

@@ -118,10 +118,6 @@ class Pump:
         async for given in self._inputs:
             await self._carry_out(self.replica.step(given, self.now()))
 
-    async def step_now(self, given: Input) -> None:
-        """Step while the pump itself does not run (at the end)."""
-        await self._carry_out(self.replica.step(given, self.now()))
-
     async def wait_changed(self, seconds: float) -> None:
         """Wait until the state has changed, or some time has passed."""
         with trio.move_on_after(seconds):

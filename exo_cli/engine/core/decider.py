@@ -146,8 +146,7 @@ def _forget(state: State, wish: ForgetRunner) -> Decision:
     runner = state.runners.get(wish.runner_id)
     if runner is None:
         return Refused("not_found", f"no runner {wish.runner_id!a}", "exo runners", ExitCode.NOT_FOUND)
-    instance = state.instance_of_runner(wish.runner_id)
-    shard = instance.shard_of(wish.runner_id) if instance else None
+    shard = state.shard_of_runner(wish.runner_id)
     if shard is not None and shard.node_id in state.nodes and not isinstance(runner.status, RunnerFailed):
         return Refused(
             "conflict",
@@ -167,14 +166,8 @@ def _runners_on(state: State, node_id: str) -> list[Event]:
     return [
         _shutdown(runner_id, runner.attempt)
         for runner_id, runner in state.runners.items()
-        if _node_of(state, runner_id) == node_id
+        if (shard := state.shard_of_runner(runner_id)) is not None and shard.node_id == node_id
     ]
-
-
-def _node_of(state: State, runner_id: str) -> str | None:
-    instance = state.instance_of_runner(runner_id)
-    shard = instance.shard_of(runner_id) if instance else None
-    return shard.node_id if shard else None
 
 
 def _node(state: State, report: ReportNode) -> Decision:
@@ -210,8 +203,7 @@ def _silence(state: State, report: ReportSilence) -> Decision:
 
 def _runner(state: State, report: ReportRunner) -> Decision:
     known = state.runners.get(report.runner_id)
-    instance = state.instance_of_runner(report.runner_id)
-    shard = instance.shard_of(report.runner_id) if instance else None
+    shard = state.shard_of_runner(report.runner_id)
     is_end = isinstance(report.status, RunnerShutdown)
     if known is None and is_end:
         return _stale(report, "it is not in the state")

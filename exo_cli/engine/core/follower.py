@@ -123,14 +123,14 @@ class Follower:
         self._submitting = False
         self._next_submit = float("-inf")
 
-    def tick(self, cluster_id: str, term: int, now: Now, effects: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Ask for a master when there is none, and repeat what got no answer."""
         silent = now.seconds - self.link.master_heard > MASTER_SILENT_SECONDS
         if (self.link.phase == "seeking" or silent) and now.seconds >= self._next_hello:
-            self._hello(cluster_id, term, now, effects)
+            self._hello(now, effects)
         self.submit(now, effects)
 
-    def _hello(self, cluster_id: str, term: int, now: Now, effects: Effects) -> None:
+    def _hello(self, now: Now, effects: Effects) -> None:
         candidates = [*self.link.seeds, *self.link.peers.values(), self.link.master_address]
         places = [each for each in dict.fromkeys(candidates) if each and each != self.address]
         if not places or self._is_asking(Hello):
@@ -139,14 +139,7 @@ class Follower:
         self._hellos += 1
         wait = min(HELLO_MAX_SECONDS, HELLO_SECONDS * 2 ** min(8, self._hellos // max(1, 3 * len(places))))
         self._next_hello = now.seconds + wait
-        hello = Hello(
-            address=self.address,
-            facts=self.facts,
-            cluster_id=cluster_id or None,
-            last_index=self.sequencer.next_index - 1,
-            last_term=term,
-        )
-        self._ask(address, hello, effects)
+        self._ask(address, Hello(address=self.address, facts=self.facts), effects)
 
     def _ask(self, address: str, message: Message, effects: Effects) -> None:
         self._last_ask += 1

@@ -41,6 +41,11 @@ def runner_id_for(instance_id: str, rank: int) -> RunnerId:
     return RunnerId(f"{instance_id}-{rank}")
 
 
+def instance_id_in(runner_id: str) -> InstanceId:
+    """The way back from `runner_id_for`; it does not need the instance to be there still."""
+    return InstanceId(runner_id.rpartition("-")[0])
+
+
 def model_name_fault(name: str) -> str | None:
     """Why `name` is no model name (`name`, `org/name`, `org/name@revision`), or None when it is one.
 

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from exo_cli.engine.core.events import DownloadKind
+from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.runners import SERVING, RunnerLoading
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
@@ -31,7 +32,7 @@ def _runner_item(state: State, runner_id: str, instance: Instance | None) -> Ite
         error = failures.last_error
     return {
         "runner_id": runner_id,
-        "instance_id": instance.instance_id if instance else runner_id.rpartition("-")[0],
+        "instance_id": instance.instance_id if instance else instance_id_in(runner_id),
         "node_id": shard.node_id if shard else None,
         "model": instance.model_card.model_id if instance else None,
         "engine": instance.engine if instance else None,

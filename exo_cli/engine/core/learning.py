@@ -24,6 +24,7 @@ class Learning:
         self._compared = -1
 
     def heard(self, envelope: Envelope, now: Now, effects: Effects) -> None:
+        """A published message: a sign of life, the master's head, or its records."""
         body = envelope.body
         if envelope.cluster != self._replica.cluster_id or envelope.source == self._replica.node_id:
             effects.note.append(Note("dropped", {"why": "other cluster" if envelope.cluster else "no cluster"}))
@@ -57,6 +58,7 @@ class Learning:
             effects.append += records
 
     def replied(self, given: Replied, now: Now, effects: Effects) -> None:
+        """An answer to one of this node's questions, or that none came."""
         body = self._replica.follower.replied(given.ask_id, given.envelope, given.why, now, effects)
         match body:
             case Welcome():

@@ -204,7 +204,7 @@ class Replica:
             self._try_again(now, effects)
             self.mastery.tick(now, effects)
         else:
-            self.follower.tick(self.state.cluster_id, self.state.term, now, effects)
+            self.follower.tick(now, effects)
         self.mastery.expire(now, effects)
         if now.seconds >= self._next_pulse:
             self._next_pulse = now.seconds + PULSE_SECONDS

@@ -13,9 +13,9 @@ from typing import TypeVar, cast, dataclass_transform
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from exo_cli.engine.core.events import DownloadProgress
-from exo_cli.engine.core.ids import AnId
+from exo_cli.engine.core.ids import AnId, instance_id_in
 from exo_cli.engine.core.runners import RunnerStatus, Value
-from exo_cli.engine.core.shards import Instance
+from exo_cli.engine.core.shards import Instance, Shard
 from exo_cli.engine.core.tasks import Task
 from exo_cli.engine.core.topology import Edge, NodeFacts
 
@@ -106,13 +106,18 @@ class State:
 
     def instance_of_runner(self, runner_id: str) -> Instance | None:
         """The instance whose shard this runner holds."""
-        instance_id = runner_id.rpartition("-")[0]
+        instance_id = instance_id_in(runner_id)
         instance = self.instances.get(instance_id)
         if instance is not None and instance.shard_of(runner_id):
             return instance
         if instance is None and instance_id in self.past_instances:
             return None
         return next((each for each in self.instances.values() if each.shard_of(runner_id)), None)
+
+    def shard_of_runner(self, runner_id: str) -> Shard | None:
+        """The shard that this runner holds; None when its instance is gone."""
+        instance = self.instance_of_runner(runner_id)
+        return instance.shard_of(runner_id) if instance is not None else None
 
     def dump(self) -> dict[str, object]:
         """Plain values, as a snapshot and `exo replay` show them."""

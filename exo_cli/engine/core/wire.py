@@ -160,14 +160,11 @@ def _first(error: ValidationError) -> str:
 
 
 class Hello(Value):
-    """A node asks to join, or says that it is back. `cluster_id` and its log's end tell whether a tail is enough."""
+    """A node asks to join, or says that it is back."""
 
     type: Literal["Hello"] = "Hello"
     address: str = Field(max_length=256)
     facts: NodeFacts
-    cluster_id: str | None = None
-    last_index: int = -1
-    last_term: int = 0
 
 
 class Welcome(Value):

@@ -22,6 +22,7 @@ import traceback
 from pathlib import Path
 
 from exo_cli.engine.core.runners import (
+    SERVING,
     RunnerConnected,
     RunnerConnecting,
     RunnerFailed,
@@ -56,7 +57,6 @@ from exo_cli.engine.runner.outgoing import Outgoing, own_pipes
 
 CACHE_VARIABLE = "EXO_RUNNER_CACHE"
 UNNAMED_CODE = "generation_failed"
-_SERVING = ("RunnerReady", "RunnerRunning")
 
 
 class _OrderError(Exception):
@@ -151,7 +151,7 @@ class Child:
 
     def _work(self, task_id: str, params: ChatParams | None) -> None:
         """One task from its turn to its one Done."""
-        if self._status.type not in _SERVING:
+        if self._status.type not in SERVING:
             self._inbox.finish(task_id)
             error = f"the runner is {self._status.type}, not ready"
             self._outgoing.send(Done(task_id=task_id, reason="error", code="not_ready", error=error))
@@ -202,7 +202,7 @@ class Child:
         return Result("stop")
 
     def _skip(self, task_id: str) -> None:
-        if self._place.shard.rank == 0 and self._status.type in _SERVING:
+        if self._place.shard.rank == 0 and self._status.type in SERVING:
             self._engine.skip(task_id)
 
     def _end(self) -> None:

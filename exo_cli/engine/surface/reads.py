@@ -9,6 +9,7 @@ import trio
 from exo_cli.engine.control import Params, Tell
 from exo_cli.engine.core.errors import UsageError
 from exo_cli.engine.core.items import Item, instance_items, instance_status, runner_items
+from exo_cli.engine.runner.supervisor import log_path
 from exo_cli.engine.surface.asked import chosen, text
 from exo_cli.engine.surface.of_nodes import link_item, node_items, own_item
 
@@ -69,7 +70,7 @@ class Reads:
         own = self._node.node_id
         folder = self._node.runner_log_dir
         return [
-            {**item, "log_path": str(folder / f"{item['runner_id']}.log") if item["node_id"] == own else None}
+            {**item, "log_path": str(log_path(folder, str(item["runner_id"]))) if item["node_id"] == own else None}
             for item in runner_items(self._node.state)
         ]
 
@@ -141,7 +142,7 @@ class Reads:
         item = chosen(wanted, list(known.values()), ("runner_id",), "runner", "exo runners")
         if item["node_id"] != self._node.node_id:
             raise UsageError(f"runner {item['runner_id']} is on node {item['node_id']}: ask there", "exo node list")
-        return folder / f"{item['runner_id']}.log"
+        return log_path(folder, str(item["runner_id"]))
 
 
 class _Log:

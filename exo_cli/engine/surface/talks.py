@@ -16,6 +16,7 @@ from exo_cli.engine.core.errors import (
     UsageError,
     WaitTimeoutError,
 )
+from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.items import Item, instance_item, instance_status
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.tasks import ChatParams, Finish
@@ -65,7 +66,7 @@ class Talks:
         instance = self._node.state.instances.get(instance_id)
         if instance is not None:
             return instance_item(self._node.state, instance)
-        left = [each for each in self._node.state.runners if each.rpartition("-")[0] == instance_id]
+        left = [each for each in self._node.state.runners if instance_id_in(each) == instance_id]
         return {
             "instance_id": instance_id,
             "status": "deleting",
@@ -90,7 +91,7 @@ class Talks:
 
     def _gone(self, instance_id: str) -> Item | None:
         state = self._node.state
-        busy = instance_id in state.instances or any(each.rpartition("-")[0] == instance_id for each in state.runners)
+        busy = instance_id in state.instances or any(instance_id_in(each) == instance_id for each in state.runners)
         return (
             None
             if busy or self._node.has_process_of(instance_id)

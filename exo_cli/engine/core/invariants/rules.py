@@ -124,8 +124,7 @@ def _nodes(links: Links, state: State, event: Event) -> Iterable[str]:
 def _has_its_place(state: State, runner_id: str) -> bool:
     if runner_id not in state.runners:
         return True
-    instance = state.instance_of_runner(runner_id)
-    shard = instance.shard_of(runner_id) if instance else None
+    shard = state.shard_of_runner(runner_id)
     return shard is not None and shard.node_id in state.nodes
 
 
