@@ -29,18 +29,28 @@ def run(argv: list[str], plugins: "Callable[[], Found]" = list) -> int:
         found, prefix = candidates(words, current, plugins)
     except Exception:
         return 1
-    write = sys.stdout.write
+    try:
+        sys.stdout.write(_written(shell, current, breaks, found, prefix))
+        sys.stdout.flush()
+    except OSError:
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
+        return 1
+    return 0
+
+
+def _written(shell: str, current: str, breaks: str, found: "Found | None", prefix: str) -> str:
     if found is None:
-        write(":files\n")
-        return 0
+        return ":files\n"
+    lines: list[str] = []
     for value, description in found:
         if shell == "bash":
             cut = max((current.rfind(mark) for mark in "=:" if mark in breaks), default=-1) + 1
-            write((prefix + value)[cut:] + ("" if value.endswith("=") else " ") + "\n")
+            lines.append((prefix + value)[cut:] + ("" if value.endswith("=") else " "))
         else:
-            write(f"{prefix}{value}\t{_printable(description)}\n")
-    write(":done\n")
-    return 0
+            lines.append(f"{prefix}{value}\t{_printable(description)}")
+    return "\n".join([*lines, ":done\n"])
 
 
 def _read(argv: list[str]) -> tuple[str, list[str], str, str]:

@@ -144,7 +144,7 @@ class Console:
         """All of stdin when it is a pipe or a file; beside an argument nothing else is read: it may never end (cron).
 
         Raises:
-            BadDataError: it is no text.
+            BadDataError: it is no text, or cannot be read.
         """
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
             return None
@@ -157,6 +157,8 @@ class Console:
             return sys.stdin.buffer.read().decode("utf-8")
         except UnicodeDecodeError as error:
             raise BadDataError(f"stdin is not UTF-8 text (byte {error.start})", "file -") from None
+        except OSError as error:
+            raise BadDataError(f"stdin cannot be read: {error.strerror}", "ls -lL /dev/stdin") from None
 
     def typed(self) -> Iterator[str]:
         """Line after line that a person types, until Ctrl-D. Ctrl-C clears the line; twice in a second it leaves."""

@@ -5,7 +5,9 @@ went away end the process by the signal itself, so that a shell's loop stops too
 """
 
 import errno
+import fcntl
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -59,10 +61,10 @@ def main(argv: list[str]) -> int:
     except InternalError as error:
         return _end(host, kept(error, error.__cause__ or error))
     except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        if (hint := _how_to_write(error, argv)) is None:
             return _end(host, kept(InternalError(_bug(error)), error))
         _drop_output()
-        return _end(host, FailedError(f"the answer cannot be written: {error.strerror}", "df -h"))
+        return _end(host, FailedError(f"the answer cannot be written: {error.strerror}", hint))
     except ExoError as error:
         return _end(host, error)
     except Exception as error:
@@ -136,6 +138,17 @@ def kept(error: InternalError, cause: BaseException) -> InternalError:
         error.message += f"\nthe report is in {path}"
         error.hints = error.hints or (f"cat {path}",)
     return error
+
+
+def _how_to_write(error: OSError, argv: Sequence[str]) -> str | None:
+    """What helps when stdout does not take an answer; None when this error is not about that."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        return "df -h"
+    with suppress(OSError, ValueError):
+        access = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
+        if error.errno == errno.EBADF and access == os.O_RDONLY:
+            return f"{shlex.join(['exo', *argv])} > answer.txt"
+    return None
 
 
 def _drop_output() -> None:
