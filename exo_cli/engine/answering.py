@@ -45,7 +45,7 @@ class Answering:
         return pack(self._pump.replica.envelope(said))
 
     def _refuse(self, reason: str, text: str) -> Refusal:
-        self._pump.dropped[reason] += 1
+        self._pump.notes.drop(reason)
         return Refusal(code=reason, reason=text)
 
     async def _answer_control(self, envelope: Envelope) -> Message:

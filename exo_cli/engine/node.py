@@ -22,7 +22,8 @@ from exo_cli.engine.answering import Answering
 from exo_cli.engine.chats import Chats
 from exo_cli.engine.control import ControlServer
 from exo_cli.engine.core.actions import Action
-from exo_cli.engine.core.effects import ChatCancelled, EndTask, FactsChanged, Submitted, Tick
+from exo_cli.engine.core.effects import ChatCancelled, EndTask, FactsChanged, Leave, Submitted, Tick
+from exo_cli.engine.core.errors import ConflictError, ExoError
 from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.intents import Submission
 from exo_cli.engine.core.items import Item
@@ -43,6 +44,7 @@ from exo_cli.engine.journal import Journal
 from exo_cli.engine.log.disk import DiskLog
 from exo_cli.engine.log.memory import MemoryLog
 from exo_cli.engine.net.addresses import split_address
+from exo_cli.engine.notes import Notes
 from exo_cli.engine.opening import checked_address, memory_log, next_incarnation, open_log, open_transport
 from exo_cli.engine.paths import HomeLock, Paths, find_paths, node_id, private_folder
 from exo_cli.engine.ports import Transport
@@ -90,6 +92,8 @@ def run(options: NodeOptions, on_ready: Callable[[dict[str, object]], None] | No
         stack.enter_context(HomeLock(paths))
         node = Node(options, paths, on_ready)
         trio.run(node.main, stack)
+    if node.fault is not None:
+        raise node.fault
 
 
 class Node:
@@ -113,6 +117,7 @@ class Node:
         self.name = options.name or platform.node() or self.node_id
         self.store = ModelStore(paths.models)
         self._stopping = trio.Event()
+        self.fault: ExoError | None = None
 
     @property
     def state(self) -> State:
@@ -131,7 +136,7 @@ class Node:
         stack.callback(lambda: log.close(self._closing(log.last_index)))
         journal = Journal(self.paths.journal)
         stack.callback(journal.close)
-        self.transport = await open_transport(self.options.listen, solo=self.options.solo)
+        self.transport = await open_transport(self.options.listen, self.options.peers, solo=self.options.solo)
         try:
             facts = await self._facts()
             incarnation = next_incarnation(self.paths.data / "incarnation")
@@ -164,10 +169,11 @@ class Node:
             self.pump = Pump(
                 self.replica,
                 log,
-                journal,
+                Notes(journal),
                 self.transport,
                 nursery,
                 self._act,
+                self._leave,
                 writes_to_disk=isinstance(log, DiskLog),
             )
             self.chats = Chats(self.node_id, self.pump.feed, self._ask_data, lambda: self.state)
@@ -245,7 +251,7 @@ class Node:
             await self.pump.feed(Tick())
             await self.chats.tidy()
             self.relay.drop_left()
-            self.pump.journal.flush_counts(trio.current_time())
+            self.pump.notes.journal.flush_counts(trio.current_time())
             await trio.sleep(TICK_SECONDS)
 
     async def _refresh_facts(self) -> None:
@@ -260,6 +266,10 @@ class Node:
             self._nursery.start_soon(self.chats.end, action)
         elif not self._stopping.is_set() or action.type == "Shutdown":
             self.hands.act(action)
+
+    def _leave(self, leave: Leave) -> None:
+        self.fault = self.fault or ConflictError(leave.reason, leave.hint, code="duplicate_id")
+        self.ask_to_stop()
 
     def _local(self, runner_id: str) -> LocalRunner | None:
         return self.replica.tending.local.runners.get(runner_id)
@@ -305,7 +315,7 @@ class Node:
     @property
     def dropped(self) -> dict[str, int]:
         """Messages that were not used, by reason."""
-        return dict(self.pump.dropped)
+        return dict(self.pump.notes.dropped)
 
     @property
     def runner_log_dir(self) -> Path:

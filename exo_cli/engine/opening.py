@@ -1,6 +1,7 @@
 """Opening: what a node needs before it can be one: its log with the state in it, its transport, its incarnation."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from exo_cli import __version__
@@ -11,7 +12,7 @@ from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.wire import Header, Line
 from exo_cli.engine.log.disk import DiskLog
 from exo_cli.engine.log.memory import MemoryLog
-from exo_cli.engine.net.addresses import first_free_block, split_address
+from exo_cli.engine.net.addresses import first_free_block, join_address, split_address
 from exo_cli.engine.net.memory import MemoryNetwork, MemoryTransport
 from exo_cli.engine.ports import Transport
 
@@ -66,18 +67,22 @@ def memory_log(node_id: str) -> tuple[MemoryLog, State]:
     return MemoryLog(first_header(node_id)), State()
 
 
-async def open_transport(listen: str | None, *, solo: bool) -> Transport:
+async def open_transport(listen: str | None, peers: Sequence[str], *, solo: bool) -> Transport:
     """The sockets at `host:port`, at the first free block of ports without it, or none at all for a solo node.
 
     Raises:
-        UsageError, ConflictError: see `NngTransport.listen`.
+        UsageError: it is the address of one of the peers as well, or see `NngTransport.listen`.
+        ConflictError: see `NngTransport.listen`.
     """
     if solo:
         return MemoryTransport(MemoryNetwork(), SOLO_ADDRESS)
     from exo_cli.engine.net.transport import NngTransport
 
     host, port = checked_address(listen) if listen is not None else ("127.0.0.1", 0)
-    transport = await NngTransport.listen(host, port or first_free_block(host))
+    port = port or first_free_block(host)
+    if (own := join_address(host, port)) in peers:
+        raise UsageError(f"--peer {own} is the address of this node itself", f"exo node start --listen {own}")
+    transport = await NngTransport.listen(host, port)
     if transport.note:
         _LOG.warning("%s", transport.note)
     return transport

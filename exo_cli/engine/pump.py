@@ -5,7 +5,7 @@ else is stepped meanwhile: so nobody hears of an event that is not in the log.
 """
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from time import time_ns
@@ -25,6 +25,7 @@ from exo_cli.engine.core.effects import (
     Follow,
     Heard,
     Input,
+    Leave,
     Note,
     Now,
     Publish,
@@ -46,7 +47,7 @@ from exo_cli.engine.core.wire import (
     pack,
     unpack,
 )
-from exo_cli.engine.journal import Journal
+from exo_cli.engine.notes import Notes
 from exo_cli.engine.ports import EventLog, Transport
 
 TAIL_BYTES = 1 << 20
@@ -85,19 +86,19 @@ class Pump:
         self,
         replica: Replica,
         log: KeptLog,
-        journal: Journal,
+        notes: Notes,
         transport: Transport,
         nursery: trio.Nursery,
         act: Callable[[Action | EndTask], None],
+        leave: Callable[[Leave], None],
         *,
         writes_to_disk: bool,
     ) -> None:
-        """`act` carries out what the planner asks for, without waiting."""
-        self.replica, self.log, self.journal, self.transport = replica, log, journal, transport
-        self.dropped: Counter[str] = Counter()
+        """`act` carries out what the planner asks for, without waiting; `leave` begins the end of the node."""
+        self.replica, self.log, self.notes, self.transport = replica, log, notes, transport
         self.read_only = ""
         self._restart: Header | None = None
-        self._nursery, self._act, self._writes_to_disk = nursery, act, writes_to_disk
+        self._nursery, self._act, self._leave, self._writes_to_disk = nursery, act, leave, writes_to_disk
         self._send_input, self._inputs = trio.open_memory_channel[Input](4096)
         self._changed = trio.Event()
 
@@ -128,7 +129,7 @@ class Pump:
         while todo:
             effects = todo.popleft()
             for note in effects.note:
-                self._note(note)
+                self.notes.take(note)
             if effects.restart is not None:
                 self._restart = effects.restart
                 await self._written(self._begin_anew)
@@ -140,6 +141,8 @@ class Pump:
                 self._act(action)
             for answered in effects.answer:
                 _give(answered)
+            if effects.leave is not None:
+                self._leave(effects.leave)
 
     async def _append(self, effects: Effects) -> Appended | AppendFailed:
         def write() -> None:
@@ -182,12 +185,6 @@ class Pump:
         self._changed.set()
         self._changed = trio.Event()
 
-    def _note(self, note: Note) -> None:
-        if note.kind == "dropped":
-            self.dropped[str(note.fields.get("why"))] += 1
-        else:
-            self.journal.note(note.kind, **note.fields)
-
     # Network -----------------------------------------------------------------------------------------------------
 
     def _send(self, message: Publish | Ask | Reply | Follow) -> None:
@@ -209,7 +206,7 @@ class Pump:
             else:
                 self.transport.unfollow(message.address, message.topic)
         except ValueError as error:
-            self.journal.note("address refused", address=message.address, why=str(error))
+            self.notes.take(Note("address refused", {"address": message.address, "why": str(error)}))
 
     async def _ask(self, ask: Ask) -> None:
         try:
@@ -259,7 +256,7 @@ class Pump:
                 try:
                     envelope = unpack(payload)
                 except ForeignMessageError as error:
-                    self.dropped[error.reason] += 1
+                    self.notes.drop(error.reason)
                 else:
                     await self.feed(Heard(envelope))
 

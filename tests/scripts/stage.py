@@ -60,6 +60,7 @@ class Actor:
     incarnation: int = 0
     replica: Replica | None = None
     is_full: bool = False
+    node_id: str = ""
 
     @property
     def base_index(self) -> int:
@@ -101,8 +102,17 @@ class Stage:
         actor = self.actors.setdefault(name, Actor(name, tuple(f"{each}:7101" for each in seeds)))
         actor.incarnation += 1
         facts = a_node(name, memory_bytes=2048 * MIB)
-        actor.replica = Replica(name, actor.incarnation, f"{name}:7101", facts, actor.fold(), "1", actor.seeds)
+        actor.replica = Replica(
+            actor.node_id or name, actor.incarnation, f"{name}:7101", facts, actor.fold(), "1", actor.seeds
+        )
         self._carry_out(actor, actor.replica.start(self._time()))
+
+    def do_copy(self, name: str, copy: str, *seeds: str) -> None:
+        """copy NODE COPY [SEED...]: the folders of a node, with its id, begin a second one at another address."""
+        actor = self.actors[name]
+        places = tuple(f"{each}:7101" for each in seeds)
+        self.actors[copy] = Actor(copy, places, actor.header, list(actor.records), actor.incarnation, node_id=name)
+        self.do_start(copy)
 
     def do_kill(self, name: str) -> None:
         """kill NODE: kill -9."""

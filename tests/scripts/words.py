@@ -52,6 +52,8 @@ class Words:
             subject = f" {answer.subject}" if answer.subject else ""
             told = f"{answer.changed}{subject} at {answer.index}" if answer.status == "committed" else answer.status
             lines.append(f"answer {answered.reply_to} {told}{refusal}")
+        if effects.leave is not None:
+            lines.append(f"leave {effects.leave.reason}")
         return [self.short(f"{who} {each}") for each in lines]
 
     def _fields(self, fields: dict[str, object]) -> str:

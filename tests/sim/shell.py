@@ -179,6 +179,8 @@ class Shell:
         for answered in effects.answer:
             assert isinstance(answered.reply_to, Client)
             self.world.later(0.0, partial(answered.reply_to.told, answered.answer))
+        if effects.leave is not None:
+            self.world.fail(f"{self.name} leaves: {effects.leave.reason}")
         self._is_busy = False
 
     def _send(self, send: "Publish | Ask | Reply | Follow") -> None:

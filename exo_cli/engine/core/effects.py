@@ -200,9 +200,17 @@ class Note:
     fields: dict[str, object] = field(default_factory=dict[str, object])
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """This node must not go on: what is wrong, and what to run instead."""
+
+    reason: str
+    hint: str
+
+
 @dataclass(slots=True)
 class Effects:
-    """What a step asks for."""
+    """What a step asks for. After `leave` nothing more comes of this node."""
 
     note: list[Note] = field(default_factory=list[Note])
     restart: Header | None = None
@@ -210,3 +218,4 @@ class Effects:
     send: list[Publish | Ask | Reply | Follow] = field(default_factory=list[Publish | Ask | Reply | Follow])
     act: list[Action | EndTask] = field(default_factory=list[Action | EndTask])
     answer: list[Answered] = field(default_factory=list[Answered])
+    leave: Leave | None = None

@@ -43,7 +43,8 @@ class Following:
     """Where a follower stands. `phase`: seeking, joining (snapshot), catching (tail), following.
 
     `agreed`: whether this log is known to be a beginning of the master's in `term`. Indexes that fit prove nothing: a
-    master that lost the end of its log gives the same ones again, to other events.
+    master that lost the end of its log gives the same ones again, to other events. `tried`: the peers that were greeted
+    and are of no use, and why; `met`: those that a master need not greet again.
     """
 
     seeds: tuple[str, ...]
@@ -58,6 +59,7 @@ class Following:
     peers: dict[str, str] = field(default_factory=dict[str, str])
     refused: str = ""
     tried: dict[str, str] = field(default_factory=dict[str, str])
+    met: set[str] = field(default_factory=set[str])
 
 
 class Reports:
@@ -115,7 +117,7 @@ class Follower:
         self.link = Following(tuple(seeds))
         self.sequencer = Sequencer(next_index)
         self.outbox: list[Submission] = []
-        self._asked: dict[int, Message] = {}
+        self._asked: dict[int, Ask] = {}
         self._tail_term = -1
         self._last_ask = 0
         self._next_hello = float("-inf")
@@ -130,8 +132,15 @@ class Follower:
             self._hello(now, effects)
         self.submit(now, effects)
 
+    def call_roll(self, now: Now, effects: Effects) -> None:
+        """For a master: greet whom it was told of until each has answered. A copy of its folders finds out so."""
+        if now.seconds >= self._next_hello:
+            self._greet([each for each in self.link.seeds if each not in self.link.met], now, effects)
+
     def _hello(self, now: Now, effects: Effects) -> None:
-        candidates = [*self.link.seeds, *self.link.peers.values(), self.link.master_address]
+        self._greet([*self.link.seeds, *self.link.peers.values(), self.link.master_address], now, effects)
+
+    def _greet(self, candidates: list[str], now: Now, effects: Effects) -> None:
         places = [each for each in dict.fromkeys(candidates) if each and each != self.address]
         if not places or self._is_asking(Hello):
             return
@@ -143,18 +152,23 @@ class Follower:
 
     def _ask(self, address: str, message: Message, effects: Effects) -> None:
         self._last_ask += 1
-        self._asked[self._last_ask] = message
-        effects.send.append(Ask(self._last_ask, address, message, ASK_SECONDS))
+        ask = self._asked[self._last_ask] = Ask(self._last_ask, address, message, ASK_SECONDS)
+        effects.send.append(ask)
+
+    def asked_of(self, ask_id: int) -> str:
+        """The address that a question which is still open was put to."""
+        return ask.address if (ask := self._asked.get(ask_id)) is not None else ""
 
     def replied(self, ask_id: int, envelope: Envelope | None, why: str, now: Now, effects: Effects) -> Message | None:
         """An answer came (or none). Gives out what the replica itself must act on: a Welcome, Snapshot or Answers."""
-        asked = self._asked.pop(ask_id, None)
+        ask = self._asked.pop(ask_id, None)
+        asked = ask.message if ask else None
         if isinstance(asked, Submit):
             self._submitting = False
         body = envelope.body if envelope else None
-        if isinstance(asked, Hello) and not isinstance(body, Welcome):
-            self._not_welcome(body, why)
-            effects.note.append(Note("hello failed", {"why": self.link.refused or why}))
+        if ask and isinstance(asked, Hello) and not isinstance(body, Welcome):
+            self.link.refused = body.reason if isinstance(body, Refusal) else ""
+            self.fail_with(ask.address, self.link.refused or why, effects)
             return body
         if body is None or isinstance(body, Refusal):
             self.pause(now)
@@ -178,9 +192,11 @@ class Follower:
             self.link.phase = "following"
         return tail
 
-    def _not_welcome(self, body: Message | None, why: str) -> None:
-        self.link.refused = body.reason if isinstance(body, Refusal) else ""
-        self.link.tried = dict.fromkeys(self.link.seeds, self.link.refused or why)
+    def fail_with(self, address: str, why: str, effects: Effects) -> None:
+        """A peer is of no use just now. Said when it is news: it is tried for ever."""
+        if self.link.tried.get(address) != why:
+            self.link.tried[address] = why
+            effects.note.append(Note("peer failed", {"address": address, "why": why}))
 
     def welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:
         """A master is known: hear its events and everybody's gossip."""
@@ -203,7 +219,7 @@ class Follower:
         self._ask(self.link.master_address, GetSnapshot(), effects)
 
     def _is_asking(self, kind: type[Message]) -> bool:
-        return any(isinstance(message, kind) for message in self._asked.values())
+        return any(isinstance(ask.message, kind) for ask in self._asked.values())
 
     def want_tail(self, last_term: int, effects: Effects) -> None:
         """Ask for what is missing, one request at a time."""

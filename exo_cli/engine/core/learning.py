@@ -59,10 +59,15 @@ class Learning:
 
     def replied(self, given: Replied, now: Now, effects: Effects) -> None:
         """An answer to one of this node's questions, or that none came."""
+        address = self._replica.follower.asked_of(given.ask_id)
         body = self._replica.follower.replied(given.ask_id, given.envelope, given.why, now, effects)
         match body:
+            case Welcome() if self._replica.is_master:
+                self._replica.identity.welcomed(body, address, effects)
             case Welcome():
                 self._welcomed(body, now, effects)
+            case Refusal() if body.code == "duplicate_id":
+                self._replica.identity.refused(given, body, address, now, effects)
             case Refusal() if body.code == "no_master":
                 self._settle_who_begins(given, body, now, effects)
             case Snapshot():
@@ -86,8 +91,7 @@ class Learning:
             self._replica.take_over(now, effects)
 
     def _welcomed(self, welcome: Welcome, now: Now, effects: Effects) -> None:
-        if self._replica.is_master:
-            return
+        self._replica.identity.accepted()
         if welcome.master == self._replica.node_id:
             self._return_as_master(welcome, now, effects)
             return

@@ -60,8 +60,8 @@ class Reception:
     def _greet(self, given: Asked, hello: Hello, now: Now, effects: Effects) -> Welcome | Refusal:
         replica, source = self._replica, given.envelope.source
         link = replica.follower.link
-        if fault := self._imposter(given, hello, now):
-            effects.note.append(Note("hello refused", {"why": fault.reason, "from": source}))
+        if fault := replica.identity.imposter(given, hello, now):
+            effects.note.append(Note("hello refused", {"address": hello.address, "why": fault.reason}))
             return fault
         knows_none = not replica.is_master and (not link.master_address or link.phase == "seeking")
         if knows_none or (replica.is_master and replica.state.term != replica.consensus.term):
@@ -83,16 +83,3 @@ class Reception:
             head=replica.state.index,
             peers=peers,
         )
-
-    def _imposter(self, given: Asked, hello: Hello, now: Now) -> Refusal | None:
-        """A copied folder: the same id twice, one of them alive at another address."""
-        replica, source = self._replica, given.envelope.source
-        hint = "give the copy a fresh EXO_HOME, or delete its node_id file"
-        if source == replica.node_id:
-            return Refusal(code="duplicate_id", reason=f"node id {source} is this node's own id", hint=hint)
-        known = replica.membership.heard.get(source)
-        alive = known is not None and not replica.membership.is_suspect(source, now.seconds)
-        if alive and known and known.address not in {"", hello.address}:
-            reason = f"node id {source} is in use at {known.address}"
-            return Refusal(code="duplicate_id", reason=reason, hint=hint)
-        return None

@@ -34,6 +34,7 @@ from exo_cli.engine.core.effects import (
 )
 from exo_cli.engine.core.events import By, Event, Record, TermStarted, VotersChanged
 from exo_cli.engine.core.follower import Follower, Reports
+from exo_cli.engine.core.identity import Identity
 from exo_cli.engine.core.ids import derived
 from exo_cli.engine.core.intents import Command, ReportDownload, ReportNode, ReportRunner
 from exo_cli.engine.core.learning import Learning
@@ -80,6 +81,7 @@ class Replica:
         self.tending = Tending(node_id)
         self.mastery = Mastery(self)
         self.reception = Reception(self)
+        self.identity = Identity(self)
         self.learning = Learning(self)
         self.open_streams = 0
         self._told = facts
@@ -119,6 +121,7 @@ class Replica:
         elsewhere; the others seek a master. A node that was master of itself alone goes where its seeds send it.
         """
         effects = Effects()
+        self.identity.started = now.seconds
         was_master = self.state.master == self.node_id
         if (was_master and len(self.state.nodes) > 1) or (not self._is_sent and self.may_begin):
             self.take_over(now, effects)
@@ -203,6 +206,7 @@ class Replica:
         if self.is_master:
             self._try_again(now, effects)
             self.mastery.tick(now, effects)
+            self.follower.call_roll(now, effects)
         else:
             self.follower.tick(now, effects)
         self.mastery.expire(now, effects)

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from exo_cli.engine.core.errors import UnavailableError
 from exo_cli.engine.core.items import Item
+from exo_cli.engine.core.topology import NodeFacts
 
 if TYPE_CHECKING:
     from exo_cli.engine.node import Node
@@ -14,45 +16,62 @@ if TYPE_CHECKING:
 def link_item(node: "Node") -> Item:
     """Where a node stands towards the master."""
     link = node.replica.follower.link
-    if node.replica.is_master:
-        return {"phase": "master", "master_address": node.replica.address}
-    return {"phase": link.phase, "master_address": link.master_address or None, "tried": dict(link.tried)}
+    is_master = node.replica.is_master
+    return {
+        "phase": "master" if is_master else link.phase,
+        "master_address": node.replica.address if is_master else link.master_address or None,
+        "tried": dict(link.tried),
+    }
+
+
+def no_master(node: "Node") -> UnavailableError | None:
+    """What to say when something needs a master and this node has not found one; None when it has."""
+    link = node.replica.follower.link
+    if node.replica.is_master or link.phase != "seeking":
+        return None
+    tried = "".join(f"\n  {address}: {why}" for address, why in link.tried.items())
+    what = f"this node has found no master yet{tried or ': its peers have not answered'}"
+    return UnavailableError(what, "exo node show", code="no_master", details={"tried": dict(link.tried)})
 
 
 def node_items(node: "Node") -> list[Item]:
-    """`exo node list`."""
-    now, membership = trio.current_time(), node.replica.membership
+    """`exo node list`: the nodes of the cluster, or this one alone while it belongs to none."""
+    now, heard = trio.current_time(), node.replica.membership
     items: list[Item] = []
     for node_id, known in node.state.nodes.items():
-        facts, sign = known.facts, membership.heard.get(node_id)
-        live = sign.memory_available_bytes if sign and sign.memory_available_bytes else facts.memory_available_bytes
-        suspect = node_id != node.node_id and membership.is_suspect(node_id, now)
+        sign = heard.heard.get(node_id)
+        suspect = node_id != node.node_id and heard.is_suspect(node_id, now)
+        item = _item(node, node_id, known.facts, "suspect" if suspect else "alive")
         items.append(
-            {
-                "node_id": node_id,
-                "name": facts.name,
-                "master": node_id == node.state.master,
-                "voter": node_id in node.state.voters,
-                "state": "suspect" if suspect else "alive",
-                "addresses": list(facts.addresses),
-                "memory_bytes": facts.memory_bytes,
-                "memory_available_bytes": live,
-                "backends": list(facts.backends),
-                "cores": facts.cores,
-                "platform": facts.platform,
-                "version": facts.version,
-            }
+            item
+            | ({"memory_available_bytes": sign.memory_available_bytes} if sign and sign.memory_available_bytes else {})
         )
-    return items
+    return items or [_item(node, node.node_id, node.replica.facts, node.replica.follower.link.phase)]
+
+
+def _item(node: "Node", node_id: str, facts: NodeFacts, state: str) -> Item:
+    return {
+        "node_id": node_id,
+        "name": facts.name,
+        "master": node_id == node.state.master,
+        "voter": node_id in node.state.voters,
+        "state": state,
+        "addresses": list(facts.addresses),
+        "memory_bytes": facts.memory_bytes,
+        "memory_available_bytes": facts.memory_available_bytes,
+        "backends": list(facts.backends),
+        "cores": facts.cores,
+        "platform": facts.platform,
+        "version": facts.version,
+    }
 
 
 def own_item(node: "Node") -> Item:
     """`exo node show` of the node that is asked."""
     link = link_item(node)
     mine = next((item for item in node_items(node) if item["node_id"] == node.node_id), None)
-    joined = mine or {"node_id": node.node_id, "name": node.name, "state": link["phase"]}
     return {
-        **joined,
+        **(mine or _item(node, node.node_id, node.replica.facts, str(link["phase"]))),
         "listen": None if node.options.solo else node.transport.address,
         "endpoint": f"unix:{node.paths.control_socket}",
         "socket": str(node.paths.control_socket),

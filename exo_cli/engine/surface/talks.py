@@ -23,6 +23,7 @@ from exo_cli.engine.core.tasks import ChatParams, Finish
 from exo_cli.engine.core.wire import OpenChat
 from exo_cli.engine.fresh import fresh_id
 from exo_cli.engine.surface.asked import seconds, text
+from exo_cli.engine.surface.of_nodes import no_master
 
 if TYPE_CHECKING:
     from exo_cli.engine.node import Node
@@ -136,6 +137,8 @@ class Talks:
     def _nothing_ready(self, model: str | None, instances: list[Instance]) -> ExoError:
         name = model or "smollm2"
         if not instances:
+            if (fault := no_master(self._node)) is not None:
+                return fault
             what = f"no instance of {model!a}" if model else "no model is placed"
             return NotFoundError(what, f"exo place {name}", code="no_instance")
         item = instance_item(self._node.state, instances[0])

@@ -25,7 +25,7 @@ from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.wire import Answer
 from exo_cli.engine.fresh import fresh_id
 from exo_cli.engine.surface.asked import chosen, text
-from exo_cli.engine.surface.of_nodes import link_item, node_items
+from exo_cli.engine.surface.of_nodes import link_item, no_master, node_items
 
 if TYPE_CHECKING:
     from exo_cli.engine.node import Node
@@ -52,6 +52,8 @@ class Wishes:
         if answer.status == "refused" and answer.refusal is not None:
             raise error_for(answer.refusal)
         if answer.status == "unknown":
+            if (fault := no_master(self._node)) is not None:
+                raise fault
             where = link_item(self._node).get("master_address") or "nobody"
             raise UnavailableError(
                 f"no master answered (this node follows {where}): the command may still happen",
