@@ -15,6 +15,7 @@ from exo_cli.engine.client import Client
 from exo_cli.engine.client.background import NodeProcess
 from exo_cli.engine.client.endpoint import local_endpoint
 from exo_cli.engine.core.errors import NotFoundError, UnavailableError, UsageError, WaitTimeoutError
+from exo_cli.engine.paths import unusable
 
 app = typer.Typer(
     help="Start, stop and look at nodes.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
@@ -195,3 +196,7 @@ def logs(
                     time.sleep(0.2)
     except FileNotFoundError:
         raise NotFoundError(f"no node was started in the background here ({path})", "exo node start --detach") from None
+    except OSError as error:
+        if error.filename is None:
+            raise  # of stdout
+        raise unusable(path, error, "cannot read") from None

@@ -1,17 +1,19 @@
 """Folders, this node's id, and the lock of a home."""
 
 import os
+import pwd
 import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from exo_cli.engine.core.errors import AuthError, BadDataError, ConflictError, ExitCode, FailedError, UsageError
+from exo_cli.engine.core.errors import AuthError, BadDataError, ConflictError, ExitCode, UsageError
 from exo_cli.engine.paths import HomeLock, Lock, Paths, find_paths, node_id, private_folder
 
 
@@ -156,12 +158,75 @@ def test_a_file_that_holds_no_id_is_not_replaced(tmp_path, text):
     assert paths.node_id.read_text() == text
 
 
-def test_a_home_that_cannot_be_written(tmp_path):
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(FailedError):
-        node_id(at_home(tmp_path))
-    with pytest.raises(FailedError):
+def test_a_home_that_is_a_file_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    for written in (tmp_path / "file", "/dev/null"):
+        with pytest.raises(UsageError, match="has to be a folder") as caught:
+            at_home(Path(written))
+        assert caught.value.hints == ("unset EXO_HOME",)
+
+
+@pytest.mark.parametrize("inside", ["data", "state", "cache"])
+def test_a_file_where_a_folder_is_needed(tmp_path, inside):
+    (tmp_path / inside).write_text("a file")
+    with pytest.raises(UsageError, match=f"{inside}: File exists"):
         HomeLock(at_home(tmp_path))
+    if inside == "data":
+        with pytest.raises(UsageError):
+            node_id(at_home(tmp_path))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is about /proc")
+def test_a_home_that_cannot_be_made(tmp_path):
+    for home in ("/proc/x", "/proc/x/y"):
+        for use in (HomeLock, node_id):
+            with pytest.raises(AuthError) as caught:
+                use(at_home(Path(home)))
+            assert caught.value.hints[0] == "ls -ld /proc"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("closed", [".", "state", "data/lock"])
+def test_a_home_of_somebody_else_is_forbidden(closed):
+    """As another user, in a child process that has its modules already. Pytest's folders are not for others."""
+    with tempfile.TemporaryDirectory() as made:
+        home = Path(made)
+        for folder in ("data", "state", "cache"):
+            (home / folder).mkdir()
+        (home / "data" / "lock").write_text("")
+        for path in (home, *home.rglob("*")):
+            os.chown(path, 12345, -1)
+        os.chown(home / closed, 0, -1)
+        (home / closed).chmod(0o700)
+        script = (
+            "import os, sys\nfrom exo_cli.engine.core import errors\nfrom exo_cli.engine.paths import *\n"
+            "os.setgroups([]); os.setuid(12345)\n"
+            "try: HomeLock(find_paths())\nexcept errors.AuthError as error: sys.exit(error.hints[0])"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"EXO_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            check=False,
+        )
+        assert (run.returncode, run.stderr) == (1, f"ls -ld {(home / closed).resolve()}\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the platform says where the data is")
+@pytest.mark.parametrize("session", [True, False])
+def test_two_homes_of_one_user_have_two_sockets(tmp_path, session):
+    place = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path if session else tmp_path / "none")}
+    usual = find_paths({**place, "HOME": pwd.getpwuid(os.getuid()).pw_dir}).control_socket
+    one, other, data = (
+        find_paths({**place, **more}).control_socket
+        for more in ({"HOME": "/h/one"}, {"HOME": "/h/other"}, {"HOME": "/h/one", "XDG_DATA_HOME": "/d"})
+    )
+    assert len({usual, one, other, data}) == 4
+    assert {path.parent for path in (one, other, data)} == {usual.parent}
+    assert usual.name == "control.sock"
+    assert one == find_paths({**place, "HOME": "/h/one"}).control_socket
 
 
 def test_many_processes_agree_on_one_id(tmp_path):

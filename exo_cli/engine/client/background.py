@@ -4,10 +4,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from exo_cli.engine.client import Client
 from exo_cli.engine.client.endpoint import Endpoint
 from exo_cli.engine.core.errors import ExitCode, FailedError, UnavailableError
+from exo_cli.engine.paths import made_folder, unusable
 
 RIVAL_SECONDS = 3.0
 LINES_SHOWN = 10
@@ -17,13 +19,13 @@ class NodeProcess:
     """A node started in the background, as a new session, so that it outlives this command and its terminal."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
-        """Start `exo node start ARGUMENTS` with its output in `log` (the one before is kept beside it)."""
+        """Start `exo node start ARGUMENTS` with its output in `log` (the one before is kept beside it).
+
+        Raises:
+            UsageError, AuthError, FailedError: nothing can be written there.
+        """
         self.log = log
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if log.exists():
-            log.replace(log.with_name(log.name + ".1"))
-        log.touch(mode=0o600)
-        with log.open("wb") as output:
+        with _begun(log) as output:
             # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
@@ -68,6 +70,17 @@ class NodeProcess:
             last = []
         exit_code = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
         return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
+
+
+def _begun(log: Path) -> BinaryIO:
+    made_folder(log.parent)
+    try:
+        if log.exists():
+            log.replace(log.with_name(log.name + ".1"))
+        log.touch(mode=0o600)
+        return log.open("wb")
+    except OSError as error:
+        raise unusable(log, error, "cannot write") from None
 
 
 def start_solo(log: Path, endpoint: Endpoint, timeout_seconds: float) -> Client:

@@ -8,12 +8,15 @@ platformdirs (which Linux does without) and the error classes are imported where
 import fcntl
 import os
 import re
-import stat
 import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from exo_cli.engine.paths.folders import made_folder as made_folder
+from exo_cli.engine.paths.folders import private_folder as private_folder
+from exo_cli.engine.paths.folders import unusable as unusable
 
 NAME = "exo-cli"
 _NODE_ID = re.compile(r"n-[a-z2-7]{12}")
@@ -24,12 +27,21 @@ _SOCKET_PATH_BYTES = 100
 class Paths:
     """The folders, as paths; nothing is made or looked at until something is written there."""
 
-    __slots__ = ("cache", "data", "home", "models", "runtime", "state", "temporary")
+    __slots__ = ("cache", "data", "home", "models", "runtime", "shares_runtime", "state", "temporary")
 
     def __init__(
-        self, *, data: Path, cache: Path, state: Path, runtime: Path, models: Path, home: Path | None, temporary: Path
+        self,
+        *,
+        data: Path,
+        cache: Path,
+        state: Path,
+        runtime: Path,
+        models: Path,
+        home: Path | None,
+        temporary: Path,
+        shares_runtime: bool = False,
     ) -> None:
-        """Take the roots. `home` is EXO_HOME when it set them."""
+        """Take the roots. `home` is EXO_HOME when it set them; a runtime folder may be one for several data folders."""
         self.data = data
         self.cache = cache
         self.state = state
@@ -37,6 +49,7 @@ class Paths:
         self.models = models
         self.home = home
         self.temporary = temporary
+        self.shares_runtime = shares_runtime
 
     @property
     def log(self) -> Path:
@@ -77,15 +90,13 @@ class Paths:
     def control_socket(self) -> Path:
         """The socket that commands talk to; its folder is made by `private_folder(paths.control_socket.parent)`.
 
-        A path too long for the kernel is replaced by a hashed name in a folder of this user's in the temp folder.
+        Where a user has one runtime folder and data elsewhere than usual (another HOME), the name follows the data. A
+        path too long for the kernel is replaced by a hashed name in a folder of this user's in the temp folder.
         """
-        natural = self.runtime / "control.sock"
-        written = os.fsencode(natural)
-        if len(written) <= _SOCKET_PATH_BYTES:
+        natural = self.runtime / (_hashed(self.data) if self.shares_runtime else "control.sock")
+        if len(os.fsencode(natural)) <= _SOCKET_PATH_BYTES:
             return natural
-        import hashlib
-
-        name = f"{hashlib.sha256(written).hexdigest()[:16]}.sock"
+        name = _hashed(natural)
         short = self.temporary / f"{NAME}-{os.getuid()}" / name
         if len(os.fsencode(short)) <= _SOCKET_PATH_BYTES:
             return short
@@ -96,7 +107,8 @@ def find_paths(environment: Mapping[str, str] | None = None) -> Paths:
     """The folders of this environment (the process's own when None is given).
 
     Raises:
-        UsageError: EXO_HOME is relative: it would mean another place for every folder a command is called in.
+        UsageError: EXO_HOME is relative (it would mean another place for every folder a command is called in), or it
+            is no folder.
     """
     environment = os.environ if environment is None else environment
     temporary = Path(environment.get("TMPDIR") or "/tmp")
@@ -108,6 +120,10 @@ def find_paths(environment: Mapping[str, str] | None = None) -> Paths:
 
         meant = Path(os.path.abspath(home.expanduser()))  # noqa: PTH100 - resolve() would follow links
         raise UsageError(f"EXO_HOME has to be an absolute path, and is {written!a}", f"export EXO_HOME={meant}")
+    if os.path.exists(home) and not os.path.isdir(home):  # noqa: PTH110, PTH112 - those of Path raise
+        from exo_cli.engine.core.errors import UsageError
+
+        raise UsageError(f"EXO_HOME has to be a folder, and {home} is none", "unset EXO_HOME")
     return Paths(
         data=home / "data",
         cache=home / "cache",
@@ -117,6 +133,23 @@ def find_paths(environment: Mapping[str, str] | None = None) -> Paths:
         home=home,
         temporary=temporary,
     )
+
+
+def _hashed(path: Path) -> str:
+    import hashlib
+
+    return f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+
+
+def _is_usual(data: Path) -> bool:
+    """Whether a data folder is the one that the platform has for this user, whatever HOME says."""
+    import pwd
+
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return False
+    return data == home / (".local/share" if sys.platform == "linux" else "Library/Application Support") / NAME
 
 
 def _linux_paths(environment: Mapping[str, str], temporary: Path) -> Paths:
@@ -139,6 +172,7 @@ def _linux_paths(environment: Mapping[str, str], temporary: Path) -> Paths:
         models=data / "models",
         home=None,
         temporary=temporary,
+        shares_runtime=not _is_usual(data),
     )
 
 
@@ -160,32 +194,8 @@ def _platform_paths(temporary: Path) -> Paths:
         models=dirs.user_data_path / "models",
         home=None,
         temporary=temporary,
+        shares_runtime=not _is_usual(dirs.user_data_path),
     )
-
-
-def private_folder(folder: Path) -> Path:
-    """Make `folder`, or judge it: a folder, not a link, of this user's, that nobody else can enter (0700).
-
-    Raises:
-        AuthError: somebody else's, or others could have put something into it.
-    """
-    from exo_cli.engine.core.errors import AuthError
-
-    hint = "set EXO_HOME to a folder of your own"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise AuthError(f"cannot make the folder {folder}: {error.strerror}", hint) from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise AuthError(f"{folder} is a link, a folder of this user's is needed", f"ls -ld {folder}", hint)
-    if found.st_uid != os.getuid():
-        raise AuthError(f"{folder} belongs to user {found.st_uid}, not to {os.getuid()}", f"ls -ld {folder}", hint)
-    if found.st_mode & 0o022:
-        raise AuthError(f"{folder} can be written by others", f"chmod 700 {folder}", hint)
-    if found.st_mode & 0o077:
-        folder.chmod(0o700)
-    return folder
 
 
 class Lock:
@@ -196,15 +206,15 @@ class Lock:
 
         Raises:
             ConflictError: `subject` is in use, by the process named.
-            FailedError: the file cannot be made.
+            UsageError, AuthError, FailedError: the file cannot be made, see `unusable`.
         """
         from exo_cli.engine.core.errors import ConflictError, FailedError
 
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(path.parent)
             self._fd: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise FailedError(f"cannot lock {path}: {error.strerror}", f"ls -ld {path.parent}") from None
+            raise unusable(path, error, "cannot lock") from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._fd, 0)
@@ -238,7 +248,9 @@ class HomeLock(Lock):
     """What a running node holds, so that a second one cannot work on the same folders."""
 
     def __init__(self, paths: Paths) -> None:
-        """Take it. Raises ConflictError naming the process that has it."""
+        """Take it. Raises ConflictError naming the process that has it; no folder that a node needs fails later."""
+        for folder in (paths.data, paths.state, paths.cache):
+            made_folder(folder)
         subject = f"the folder {paths.data}" if paths.home is None else f"EXO_HOME {paths.home}"
         super().__init__(paths.lock, subject, "exo node stop")
 
@@ -248,9 +260,9 @@ def node_id(paths: Paths) -> str:
 
     Raises:
         BadDataError: the file holds something else.
-        FailedError: it cannot be read or written.
+        UsageError, AuthError, FailedError: it cannot be read or written, see `unusable`.
     """
-    from exo_cli.engine.core.errors import BadDataError, FailedError
+    from exo_cli.engine.core.errors import BadDataError
 
     path = paths.node_id
     try:
@@ -258,7 +270,7 @@ def node_id(paths: Paths) -> str:
             _keep_new_id(path)
         kept = path.read_bytes()[:64].decode(errors="replace").strip()
     except OSError as error:
-        raise FailedError(f"cannot keep the node's id in {path}: {error.strerror}", f"ls -ld {path.parent}") from None
+        raise unusable(path, error, "cannot keep the node's id in") from None
     if not _NODE_ID.fullmatch(kept):
         raise BadDataError(f"{path} holds no node id but {kept[:40]!a}", f"rm {path}  # to become a new node")
     return kept
