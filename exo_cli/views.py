@@ -78,6 +78,12 @@ def _rank(item: Item) -> str:
     return f"{said(item.get('rank'))}/{said(item.get('world_size'))}"
 
 
+def _status(item: Item) -> str:
+    if item.get("status") is None:
+        return "(restarting)" if item.get("failures") else "(starting)"
+    return said(item["status"])
+
+
 NODE = Kind(
     "Node",
     "node",
@@ -100,7 +106,7 @@ RUNNER = Kind(
     "runner_id",
     (
         Column("RUNNER", _of("runner_id")),
-        Column("STATUS", _of("status")),
+        Column("STATUS", _status),
         Column("MODEL", _of("model"), elastic=True),
         Column("NODE", _of("node_id")),
         Column("RANK", _rank),

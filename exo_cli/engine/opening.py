@@ -1,18 +1,20 @@
 """Opening: what a node needs before it can be one: its log with the state in it, its transport, its incarnation."""
 
 import logging
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from exo_cli import __version__
-from exo_cli.engine.core.errors import UsageError
+from exo_cli.engine.core.errors import BadDataError, UsageError
 from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.reducer import apply
 from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.wire import Header, Line
 from exo_cli.engine.log.disk import DiskLog
 from exo_cli.engine.log.memory import MemoryLog
-from exo_cli.engine.net.addresses import first_free_block, join_address, split_address
+from exo_cli.engine.net.addresses import checked_address as checked_address
+from exo_cli.engine.net.addresses import first_free_block, join_address
 from exo_cli.engine.net.memory import MemoryNetwork, MemoryTransport
 from exo_cli.engine.ports import Transport
 
@@ -56,7 +58,12 @@ def open_log(folder: Path, node_id: str, *, fsync: bool) -> tuple[DiskLog, State
         BadDataError, ConflictError, OSError: see `DiskLog.open_or_create`.
     """
     folding = Folding()
-    log = DiskLog.open_or_create(folder, lambda: first_header(node_id), visit=folding.visit, sync=fsync)
+    try:
+        log = DiskLog.open_or_create(folder, lambda: first_header(node_id), visit=folding.visit, sync=fsync)
+    except BadDataError as error:
+        anew = f"mv {shlex.quote(str(folder))} {shlex.quote(f'{folder}.damaged')}  # then start: it joins anew"
+        error.hints = (*error.hints[:1], anew)
+        raise
     for warning in log.warnings:
         _LOG.warning("%s", warning)
     return log, folding.state
@@ -78,7 +85,7 @@ async def open_transport(listen: str | None, peers: Sequence[str], *, solo: bool
         return MemoryTransport(MemoryNetwork(), SOLO_ADDRESS)
     from exo_cli.engine.net.transport import NngTransport
 
-    host, port = checked_address(listen) if listen is not None else ("127.0.0.1", 0)
+    host, port = checked_address(listen, "--listen") if listen is not None else ("127.0.0.1", 0)
     port = port or first_free_block(host)
     if (own := join_address(host, port)) in peers:
         raise UsageError(f"--peer {own} is the address of this node itself", f"exo node start --listen {own}")
@@ -86,14 +93,6 @@ async def open_transport(listen: str | None, peers: Sequence[str], *, solo: bool
     if transport.note:
         _LOG.warning("%s", transport.note)
     return transport
-
-
-def checked_address(address: str) -> tuple[str, int]:
-    """Host and port of an address that a person wrote. Raises UsageError."""
-    try:
-        return split_address(address)
-    except ValueError as error:
-        raise UsageError(str(error), "exo node start --listen 127.0.0.1:7101") from None
 
 
 def next_incarnation(file: Path) -> int:

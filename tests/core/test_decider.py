@@ -117,6 +117,10 @@ def test_l14_tasks_of_other_instances_are_left_alone():
     assert say(grown(state, DeleteInstance(instance_id="i")), DeleteInstance(instance_id="i")) == "refused not_found"
 
 
+def test_delete_of_what_is_going_changes_nothing():
+    assert say(a_state(runners={"i-0": "Ready"}), DeleteInstance(instance_id="i")) == []
+
+
 # Runners -------------------------------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,10 @@ def test_a_torn_log_is_opened_and_a_damaged_one_refused(new_home):
     mended = bytearray(segment.read_bytes())
     mended[second + 30] ^= 1
     segment.write_bytes(mended)
-    home.exo("node", "start", "--listen", home.address).failed(12, "record 1", str(second), "exo replay")
+    home.exo("node", "start", "--listen", home.address).failed(12, "record 1", str(second), "exo replay", "mv ")
     home.exo("replay", segment).failed(12, "record 1", str(second))
     assert segment.read_bytes() == mended
+
+    # As the hint says: it becomes a node again.
+    home.paths.log.rename(home.paths.log.with_name("log.damaged"))
+    assert home.start()["phase"] == "master"

@@ -22,6 +22,7 @@ from exo_cli.engine.core.events import (
     TaskDeleted,
     TaskStatusUpdated,
 )
+from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.intents import (
     Command,
     DeleteInstance,
@@ -99,9 +100,10 @@ def _no_instance(instance_id: str) -> Refused:
 
 
 def _delete(state: State, wish: DeleteInstance) -> Decision:
-    if wish.instance_id not in state.instances:
-        return _no_instance(wish.instance_id)
-    return _ended(state, wish.instance_id, DeleteReason.REQUESTED)
+    if wish.instance_id in state.instances:
+        return _ended(state, wish.instance_id, DeleteReason.REQUESTED)
+    is_going = any(instance_id_in(runner_id) == wish.instance_id for runner_id in state.runners)
+    return () if is_going else _no_instance(wish.instance_id)
 
 
 def _ended(state: State, instance_id: str, reason: DeleteReason) -> tuple[Event, ...]:

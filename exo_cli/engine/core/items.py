@@ -9,6 +9,19 @@ from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
 
 Item = dict[str, object]
+_WORDS = {
+    "RunnerIdle": "has started",
+    "RunnerConnecting": "connects to its group",
+    "RunnerConnected": "is connected",
+    "RunnerLoading": "loads",
+    "RunnerLoaded": "has loaded",
+    "RunnerWarmingUp": "warms up",
+    "RunnerReady": "is ready",
+    "RunnerRunning": "is ready",
+    "RunnerShuttingDown": "is ending",
+    "RunnerShutdown": "has ended",
+    "RunnerFailed": "has failed",
+}
 
 
 def runner_items(state: State) -> list[Item]:
@@ -28,8 +41,8 @@ def _runner_item(state: State, runner_id: str, instance: Instance | None) -> Ite
     shard = instance.shard_of(runner_id) if instance else None
     failures = state.failures.get(instance.instance_id) if instance else None
     error = getattr(runner.status, "error_message", None) if runner else None
-    if error is None and failures is not None and failures.runner_id == runner_id:
-        error = failures.last_error
+    before = failures.last_error if failures is not None and failures.runner_id == runner_id else None
+    is_well = runner is not None and runner.status.type in SERVING
     return {
         "runner_id": runner_id,
         "instance_id": instance.instance_id if instance else instance_id_in(runner_id),
@@ -42,7 +55,8 @@ def _runner_item(state: State, runner_id: str, instance: Instance | None) -> Ite
         "layers": [shard.start_layer, shard.end_layer] if shard else None,
         "status": runner.status.type if runner else None,
         "since": moment(runner.since) if runner else None,
-        "error": error,
+        "error": error or (None if is_well else before),
+        "last_error": error or before,
         "failures": failures.count if failures else 0,
     }
 
@@ -68,6 +82,23 @@ def instance_item(state: State, instance: Instance) -> Item:
         "progress": progress,
         "error": _error(state, instance) or (failures.last_error if failures else None),
     }
+
+
+def going_item(state: State, instance_id: str) -> Item:
+    """An instance that was deleted, while its runners end."""
+    left = [each for each in state.runners if instance_id_in(each) == instance_id]
+    return {
+        "instance_id": instance_id,
+        "status": "deleting",
+        "progress": f"{len(left)} runners are ending" if left else "deleted",
+        "runners": left,
+    }
+
+
+def going_items(state: State) -> list[Item]:
+    """All of those."""
+    going = dict.fromkeys(instance_id_in(runner_id) for runner_id in state.runners)
+    return [going_item(state, instance_id) for instance_id in going if instance_id not in state.instances]
 
 
 def _error(state: State, instance: Instance) -> str | None:
@@ -98,7 +129,7 @@ def instance_status(state: State, instance: Instance) -> tuple[str, str]:
     for runner in runners:
         if runner is not None and isinstance(runner.status, RunnerLoading):
             return "loading", f"loading layer {runner.status.layers_loaded}/{runner.status.total_layers}"
-    known = [runner.status.type.removeprefix("Runner").lower() for runner in runners if runner is not None]
+    known = [f"rank {rank} {_WORDS[each.status.type]}" for rank, each in enumerate(runners) if each is not None]
     if failures is not None:
         return "loading", f"starting again after: {failures.last_error}"
     return ("loading" if known else "pending"), ", ".join(known) or "waiting for its runners"

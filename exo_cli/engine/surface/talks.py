@@ -17,7 +17,7 @@ from exo_cli.engine.core.errors import (
     WaitTimeoutError,
 )
 from exo_cli.engine.core.ids import instance_id_in
-from exo_cli.engine.core.items import Item, instance_item, instance_status
+from exo_cli.engine.core.items import Item, going_item, instance_item, instance_status
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.tasks import ChatParams, Finish
 from exo_cli.engine.core.wire import OpenChat
@@ -67,13 +67,7 @@ class Talks:
         instance = self._node.state.instances.get(instance_id)
         if instance is not None:
             return instance_item(self._node.state, instance)
-        left = [each for each in self._node.state.runners if instance_id_in(each) == instance_id]
-        return {
-            "instance_id": instance_id,
-            "status": "deleting",
-            "progress": f"{len(left)} runners are ending" if left else "deleted",
-            "runners": left,
-        }
+        return going_item(self._node.state, instance_id)
 
     def _ready(self, instance_id: str) -> Item | None:
         state = self._node.state

@@ -19,7 +19,7 @@ from exo_cli.engine.core.intents import (
     RestartInstance,
     Submission,
 )
-from exo_cli.engine.core.items import Item, instance_item, instance_items, runner_items
+from exo_cli.engine.core.items import Item, going_items, instance_item, instance_items, runner_items
 from exo_cli.engine.core.placement import place
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.wire import Answer
@@ -124,14 +124,12 @@ class Wishes:
             str(chosen(str(name), items, ("node_id", "name"), "node", "exo node list")["node_id"]) for name in names
         )
 
-    def _instance_named(self, wanted: str) -> str:
-        items = instance_items(self._node.state)
-        return str(chosen(wanted, items, ("instance_id",), "instance", "exo runners")["instance_id"])
-
     async def delete(self, params: Params, _tell: Tell) -> Item:
         """`instance_id`; the result's item is the instance, deleting."""
-        instance_id = self._instance_named(text(params, "instance_id") or "")
-        item = instance_item(self._node.state, self._node.state.instances[instance_id])
+        wanted = text(params, "instance_id") or ""
+        items = [*instance_items(self._node.state), *going_items(self._node.state)]
+        item = chosen(wanted, items, ("instance_id",), "instance", "exo runners")
+        instance_id = str(item["instance_id"])
         answer = await self._submit(DeleteInstance(instance_id=instance_id), params)
         return self._single({**item, "status": "deleting", "changed": answer.changed})
 
