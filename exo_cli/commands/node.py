@@ -3,17 +3,16 @@
 import os
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from exo_cli import views
 from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
+from exo_cli.console import visible
 from exo_cli.engine.client import Client
 from exo_cli.engine.client.background import NodeProcess
-from exo_cli.engine.client.endpoint import local_endpoint
+from exo_cli.engine.client.endpoint import how_to_end, is_suspended, local_endpoint, process_state
 from exo_cli.engine.core.errors import NotFoundError, UnavailableError, UsageError, WaitTimeoutError
 from exo_cli.engine.paths import unusable
 
@@ -21,6 +20,7 @@ app = typer.Typer(
     help="Start, stop and look at nodes.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
 )
 START_SECONDS = 20.0
+NAME_CHARACTERS = 128
 
 
 @app.command()
@@ -51,6 +51,7 @@ def start(
     It runs in the foreground until it is stopped (Ctrl-C, or exo node stop), or in the background with --detach.
     """
     host = Host.of(ctx)
+    _check(listen, peer or [], name, engine)
     if detach:
         _start_detached(host, _again(listen, peer or [], name, fsync, engine))
         return
@@ -66,6 +67,28 @@ def start(
     )
     host.interrupted = "stopped"
     run(options, on_ready=lambda facts: _say_ready(host, facts))
+
+
+def _check(listen: str | None, peers: list[str], name: str | None, engine: str | None) -> None:
+    """Refuse what no node can be started with, before one is begun. Raises UsageError."""
+    from exo_cli.engine.net.addresses import checked_address
+
+    if listen is not None:
+        checked_address(listen, "--listen")
+    for peer in peers:
+        checked_address(peer, "--peer")
+    if name is not None and (fault := _name_fault(name)):
+        raise UsageError(f"--name {fault}", "exo node start --name desk")
+    if engine is not None and engine != "mlx" and not (engine.startswith("scripted:") and engine != "scripted:"):
+        raise UsageError(f"there is no engine {engine!a}: it is mlx or scripted:FILE", "unset EXO_ENGINE")
+
+
+def _name_fault(name: str) -> str | None:
+    if not name.strip():
+        return "is empty"
+    if len(name) > NAME_CHARACTERS:
+        return f"has {len(name)} characters, at most {NAME_CHARACTERS} are allowed"
+    return f"has characters that cannot be shown: {name!a}" if visible(name) != name else None
 
 
 def _again(listen: str | None, peers: list[str], name: str | None, fsync: bool, engine: str | None) -> list[str]:
@@ -87,15 +110,18 @@ def _start_detached(host: Host, arguments: list[str]) -> None:
     process = NodeProcess(host.config.state / "node.log", *arguments)
     with process.wait_answers(local_endpoint(), START_SECONDS, own=True) as client:
         hello = client.hello
+        listen = (client.call("node").get("item") or {}).get("listen")
     item = {
         "node_id": hello.get("node_id"),
         "name": hello.get("name"),
         "pid": process.pid,
+        "listen": listen,
         "output": str(process.log),
     }
     if host.machine or host.output is not None:
         host.show_item(views.NODE, {"item": item})
     else:
+        _say_ready(host, item)
         host.console.data(f"{item['node_id']} {item['pid']}")
 
 
@@ -113,9 +139,19 @@ def stop(
         end = time.monotonic() + timeout
         while not _is_gone(client, pid):
             if time.monotonic() > end:
-                raise WaitTimeoutError(f"the node still runs after {timeout:g} s (pid {pid})", f"kill {pid}")
+                raise _still_runs(client, pid, timeout)
             time.sleep(0.02)
     host.console.end_progress()
+
+
+def _still_runs(client: Client, pid: object, timeout: float) -> WaitTimeoutError:
+    what, hint = (
+        f"the node still runs after {timeout:g} s (pid {pid})",
+        f"exo node show --endpoint {client.endpoint.address}",
+    )
+    if client.endpoint.socket_path is not None and isinstance(pid, int):
+        what, hint = what + (", and is suspended" if is_suspended(pid) else ""), how_to_end(pid)
+    return WaitTimeoutError(what, hint)
 
 
 def _is_gone(client: Client, pid: object) -> bool:
@@ -131,9 +167,9 @@ def _is_gone(client: Client, pid: object) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    with suppress(OSError, ValueError, IndexError):
+    if state := process_state(pid):
         # Ended, but its parent has not asked: gone for everybody else.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+        return state not in {"Z", "X"}
     if sys.platform == "linux":
         return False
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from exo_cli.engine.core.errors import ExitCode, ExoError, UnavailableError, kind_of
@@ -57,10 +58,14 @@ def error_of(written: Message) -> ExoError:
 
 def unavailable(endpoint: Endpoint, what: str, reason: str) -> UnavailableError:
     """No node, or no more. `reason` is for programs: absent, hung, lost, foreign."""
-    if endpoint.source is None:
-        hints = ("exo node start --detach",) if reason == "absent" else _after_a_local(reason)
-    else:
+    hints: tuple[str, ...] = ("exo node logs",)
+    if endpoint.source is not None:
         hints = (f"unset {endpoint.source}",) if endpoint.source.isupper() else ("exo node list",)
+    elif reason == "absent":
+        hints = ("exo node start --detach",)
+    elif reason == "hung" and (pid := _holder()) is not None:
+        what = f"the node is suspended (pid {pid}) and cannot answer" if is_suspended(pid) else what
+        hints = (how_to_end(pid), *hints)
     return UnavailableError(
         f"{what} at {endpoint}",
         *hints,
@@ -68,12 +73,30 @@ def unavailable(endpoint: Endpoint, what: str, reason: str) -> UnavailableError:
     )
 
 
-def _after_a_local(reason: str) -> tuple[str, ...]:
-    """What helps with this home's own node when it hangs or has ended."""
+def how_to_end(pid: int) -> str:
+    """What helps with a process of this machine that neither answers nor ends: a plain kill would wait with it."""
+    return f"kill -CONT {pid}" if is_suspended(pid) else f"kill -9 {pid}"
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether a process was stopped by a signal (Ctrl-Z, SIGSTOP); not known without /proc."""
+    return process_state(pid) in {"T", "t"}
+
+
+def process_state(pid: int) -> str | None:
+    """The letter that the kernel has for what a process does, or None: it is not there, or there is no /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def _holder() -> int | None:
+    """The process that holds this home."""
     from exo_cli.engine.paths import find_paths
 
     try:
-        pid = find_paths().lock.read_text().strip() if reason == "hung" else ""
+        pid = find_paths().lock.read_text().strip()
     except (OSError, ValueError):
-        pid = ""
-    return (f"kill {pid}", "exo node logs") if pid.isdecimal() else ("exo node logs",)
+        return None
+    return int(pid) if pid.isdecimal() else None

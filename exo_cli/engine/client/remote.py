@@ -23,9 +23,11 @@ from exo_cli.engine.client.endpoint import (
 )
 from exo_cli.engine.core import wire
 from exo_cli.engine.core.errors import ExoError, UnavailableError, UsageError, error_for
+from exo_cli.engine.net.addresses import BLOCK, join_address, split_address
 from exo_cli.engine.net.nng import BlockingRequester
 
 NEXT_SECONDS = 2.0
+_WHO = wire.Control(method="node")
 
 
 class RemoteLink:
@@ -38,7 +40,16 @@ class RemoteLink:
             self._requester = BlockingRequester(endpoint.address)
         except ValueError as error:
             raise UsageError(f"{error} (from {endpoint.source})", "exo node list") from None
-        reply = self._request(wire.Control(method="node"), CONNECT_SECONDS)
+        try:
+            reply = self._request(_WHO, CONNECT_SECONDS)
+        except ExoError as error:
+            self.close()
+            # Something is there that does not speak as a node does: it may be another socket of one.
+            is_there = not isinstance(error, UnavailableError) or type(error.__context__) is ConnectionError
+            if is_there and (address := _node_of(self._requester.address)):
+                hint = f"exo node show --endpoint {address}"
+                raise UnavailableError(f"the node answers at {address}, not at {endpoint}", hint) from None
+            raise
         if not isinstance(reply, wire.ControlReply):
             raise unavailable(endpoint, "something that is not an exo node answers", "foreign")
         item = cast("Message", (reply.result or {}).get("item") or {})
@@ -84,9 +95,8 @@ class RemoteLink:
                     self._request(wire.Control(method="cancel", params={"stream_id": stream_id}), CONNECT_SECONDS)
 
     def _request(self, body: wire.Message, timeout_seconds: float, *, data: bool = False) -> wire.Message:
-        envelope = wire.Envelope(source=f"command-{os.getpid()}", version=__version__, body=body)
         try:
-            payload = self._requester.request(wire.pack(envelope), max(0.001, timeout_seconds), data)
+            payload = self._requester.request(_packed(body), max(0.001, timeout_seconds), data)
             answer = wire.unpack(payload).body
         except TimeoutError:
             raise unavailable(self._endpoint, "the node does not answer", "hung") from None
@@ -100,3 +110,22 @@ class RemoteLink:
 
     def _absent(self, error: OSError) -> UnavailableError:
         return unavailable(self._endpoint, f"no node can be reached ({error})", "absent")
+
+
+def _packed(body: wire.Message) -> bytes:
+    return wire.pack(wire.Envelope(source=f"command-{os.getpid()}", version=__version__, body=body))
+
+
+def _node_of(address: str) -> str | None:
+    """The address of the node to which a port belongs that is not the first of its three."""
+    host, port = split_address(address)
+    for first in range(max(1, port - BLOCK + 1), port):
+        requester = BlockingRequester(join_address(host, first))
+        try:
+            if isinstance(wire.unpack(requester.request(_packed(_WHO), CONNECT_SECONDS)).body, wire.ControlReply):
+                return requester.address
+        except (OSError, wire.ForeignMessageError):
+            continue
+        finally:
+            requester.close()
+    return None

@@ -8,12 +8,14 @@ import ipaddress
 import re
 import socket
 
-from exo_cli.engine.core.errors import ConflictError
+from exo_cli.engine.core.errors import ConflictError, UsageError
 
 CONTROL, PUBLISHED, DATA = range(3)  # which port of the block is which
 BLOCK = 3
+LAST_PORT = 65536 - BLOCK
 FIRST_PORTS = (7101, 7104, 7107, *range(7130, 7190, BLOCK))  # around 7110 to 7129, where runners meet
 
+_EXAMPLES = {"--listen": "127.0.0.1:7101", "--peer": "HOST:7101"}
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?")
 
 
@@ -24,14 +26,24 @@ def split_address(address: str) -> tuple[str, int]:
         ValueError: it is none of these. Addresses come from other machines, so nothing odd passes.
     """
     host, colon, digits = address.rpartition(":")
-    if not (colon and digits.isascii() and digits.isdigit() and 0 < int(digits) <= 65536 - BLOCK):
+    if not (colon and digits.isascii() and digits.isdigit()):
         raise ValueError(f"not an address (host:port): {address!r}")
+    if len(digits) > 5 or not 0 < int(digits) <= LAST_PORT:
+        raise ValueError(f"not a port from 1 to {LAST_PORT} (a node uses three in a row): {address!r}")
     if host.startswith("[") and host.endswith("]") and "%" not in host:
         with contextlib.suppress(ValueError):
             return str(ipaddress.IPv6Address(host[1:-1])), int(digits)
     if not _HOST.fullmatch(host):
         raise ValueError(f"not a host name or IP address: {host!r}")
     return host, int(digits)
+
+
+def checked_address(address: str, option: str = "--peer") -> tuple[str, int]:
+    """Host and port of an address that a person gave to an option of `exo node start`. Raises UsageError."""
+    try:
+        return split_address(address)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", f"exo node start {option} {_EXAMPLES[option]}") from None
 
 
 def join_address(host: str, port: int) -> str:
