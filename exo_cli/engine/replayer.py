@@ -4,6 +4,7 @@ It says where a log lies (a file, a folder of segments, what a node calls home, 
 exit code a replay ends; what is in the log is `core.replay`'s.
 """
 
+import shlex
 import sys
 from pathlib import Path
 from typing import BinaryIO, assert_never
@@ -31,12 +32,12 @@ def replay(
 
     Raises:
         NotFoundError: no log there, or it has no such index.
-        BadDataError: damage in the middle, an unknown event, a newer format.
+        BadDataError: nothing at all, damage in the middle, an unknown event, a newer format.
     """
     fold = Fold(check=check)
     if at is not None:
         fold.stop_at(at)
-    feed = fold.feed
+    feed, is_empty = fold.feed, True
     for seen in scan(_source(path), skip_bad=skip_bad, skip_unknown=skip_unknown):
         if type(seen) is Entry:
             try:
@@ -47,8 +48,12 @@ def replay(
                 fold.skip(unknown=False)
         else:
             _pass(fold, seen)
+        is_empty = is_empty and type(seen) is Torn and not seen.bytes
         if fold.is_done:
             break
+    if is_empty:
+        what, hint = ("stdin", "exo replay --help") if path == STANDARD_INPUT else (path, f"ls -l {shlex.quote(path)}")
+        raise BadDataError(f"{what} holds no event log: it is empty", hint)
     if at is not None and fold.state.index != at:
         raise _not_there(path, fold, at)
     return {"revision": fold.state.index, "item": fold.result(), "exit_code": int(_exit_code(fold, check, strict))}

@@ -115,6 +115,17 @@ def test_no_log_there(tmp_path, path):
         replay(str(tmp_path / path))
 
 
+@pytest.mark.parametrize("path", ["/dev/null", "some.log", "-", "seg"])
+def test_nothing_at_all_is_no_log(tmp_path, monkeypatch, path):
+    (tmp_path / "some.log").write_bytes(b"")
+    (tmp_path / "seg").mkdir()
+    (tmp_path / "seg" / f"{0:020}.log").write_bytes(b"")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+    with pytest.raises(BadDataError, match="holds no event log") as caught:
+        replay(path if path == "-" else str(tmp_path / path), at=None, check=True)
+    assert caught.value.hints
+
+
 # Torn tails ----------------------------------------------------------------------------------------------------------
 
 TWO_LAST = len(LINES[-2]) + len(LINES[-1])

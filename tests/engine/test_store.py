@@ -240,10 +240,44 @@ async def test_names_that_are_none(home, name):
     assert written(home) == []
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/etc", "/", "/nowhere", "./nowhere.gguf", "/.."])
-async def test_paths_that_are_no_model(home, path):
-    with refused(errors.NotFoundError, permanent=True, match="is no model folder|is neither"):
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/etc/passwd", "^/etc/passwd is neither a model folder nor a GGUF file$"),
+        ("/etc", "^/etc holds no model .no config.json.$"),
+        ("/", "^/ holds no model"),
+        ("/..", "^/ holds no model"),
+        ("/nowhere", "^there is no /nowhere$"),
+        ("./nowhere.gguf", "^there is no /.*/nowhere.gguf$"),
+        ("/etc/passwd/x", "^there is no /etc/passwd/x$"),
+    ],
+)
+async def test_paths_that_are_no_model(home, path, said):
+    with refused(errors.NotFoundError, permanent=True, match=said):
         await a_store(home).resolve(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        (".", "a folder is written", "exo place ./"),
+        ("..", "a folder is written", "exo place ../"),
+        ("org/", "a folder is written", "exo place smollm2"),
+        ("org/..", "empty or has dots only", "exo place smollm2"),
+        ("org/name@", "empty or has dots only", "exo place smollm2"),
+    ],
+)
+async def test_a_folder_that_is_not_written_as_one_is_told_how(home, name, said, hint):
+    with pytest.raises(errors.UsageError, match=said) as caught:
+        await a_store(home).resolve(name)
+    assert caught.value.hints[0].startswith(hint)
+
+
+async def test_a_folder_without_its_weights_is_no_whole_model(home):
+    folder = a_folder(home / "m")
+    (folder / "model.safetensors").unlink()
+    with refused(errors.NotFoundError, permanent=True, match=r"m is no whole model: it lacks \*.safetensors"):
+        await a_store(home).resolve(str(folder))
 
 
 async def test_bad_files_in_a_folder(home):

@@ -55,8 +55,11 @@ def model_name_fault(name: str) -> str | None:
         return "a model name is empty"
     if len(name) > 200:
         return f"a model name has {len(name)} characters, at most 200 are allowed"
-    if any(part.strip(".") == "" for part in re.split(r"[/@]", name)) or ".." in name:
-        return f"{name!a} is not a model name (a part of dots only)"
+    parts = re.split(r"[/@]", name)
+    if name in {".", ".."} or name.endswith("/"):
+        return f"{name!a} is not a model name (a folder is written ./folder or as a whole path)"
+    if any(part.strip(".") == "" for part in parts) or ".." in name:
+        return f"{name!a} is not a model name (a part of it is empty or has dots only)"
     if not _MODEL.match(name):
         return f"{name!a} is not a model name (expected name or org/name[@revision])"
     return None

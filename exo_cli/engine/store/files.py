@@ -5,6 +5,7 @@ from pathlib import Path
 
 from exo_cli.engine.core.errors import UsageError
 
+CONFIG = "config.json"
 MANIFEST = ".exo-files.json"
 _JSON_BYTES = 1 << 24
 _PERMANENT: dict[str, object] = {"permanent": True}
@@ -22,7 +23,7 @@ def missing_files(folder: Path) -> list[str]:
             return [name for name, size in wanted.items() if _size(folder / name) != size] or (
                 [] if wanted else [MANIFEST]
             )
-        wanted_names = ["config.json", *_indexed(folder)]
+        wanted_names = [CONFIG, *_indexed(folder)]
     except (OSError, ValueError, KeyError):
         return [MANIFEST]
     missing = [name for name in wanted_names if _size(folder / name) is None]

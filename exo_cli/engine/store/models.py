@@ -47,7 +47,8 @@ class ModelStore:
         if _is_path(name):
             return await trio.to_thread.run_sync(folders.card_of_path, Path(name))
         if fault := model_name_fault(name):
-            raise UsageError(fault, "use smollm2, org/name[@revision], ./folder or /a/file.gguf", details=_PERMANENT)
+            meant = f"exo place {name}/" if name in {".", ".."} else folders.NAMES
+            raise UsageError(fault, meant, details=_PERMANENT)
         if file := _carried(name):
             return await trio.to_thread.run_sync(folders.card_of_file, file, name)
         folder = self._folder(name)
