@@ -37,21 +37,38 @@ class Talk:
 
 ModelOption = Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help="Which placed model.")]
 SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions before the conversation.")]
-MaxTokensOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after this many tokens.")]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Stop after this many tokens.", show_default="the room of the context"),
+]
 TemperatureOption = Annotated[
-    float | None, typer.Option(min=0, max=10, metavar="T", help="How freely to choose; 0 takes the likeliest.")
+    float | None,
+    typer.Option(min=0, max=10, metavar="T", help="How freely to choose; 0 takes the likeliest.", show_default="0.7"),
 ]
 TopPOption = Annotated[
-    float | None, typer.Option(min=0, max=1, metavar="P", help="Choose from the likeliest that add up to this.")
+    float | None,
+    typer.Option(
+        min=0, max=1, metavar="P", help="Choose from the likeliest that add up to this.", show_default="1.0, all"
+    ),
 ]
-TopKOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="Choose from this many of the likeliest.")]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Choose from this many of the likeliest.", show_default="0, all"),
+]
 MinPOption = Annotated[
-    float | None, typer.Option(min=0, max=1, metavar="P", help="Leave out what is rarer, relative to the likeliest.")
+    float | None,
+    typer.Option(
+        min=0, max=1, metavar="P", help="Leave out what is rarer, relative to the likeliest.", show_default="0.0, none"
+    ),
 ]
-SeedOption = Annotated[int | None, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Repeat the same choices.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**32 - 1, metavar="N", help="Repeat the same choices.", show_default="drawn anew"),
+]
 StopOption = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop before this text; repeatable.")]
 TimeoutOption = Annotated[
-    float | None, typer.Option(min=0, metavar="SECONDS", help="The longest that an answer may take.")
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="The longest that an answer may take.", show_default="no limit"),
 ]
 StdinOption = Annotated[bool, typer.Option("--stdin/--no-stdin", help="Whether stdin may be part of the prompt.")]
 StartOption = Annotated[

@@ -1,6 +1,7 @@
 """chat: the answer on stdout and the talk on stderr, every end of it, prompts from everywhere."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from exo_cli.api import PRODUCT
 from exo_cli.engine.core.errors import BadStateError, NotFoundError, WaitTimeoutError
+from exo_cli.engine.core.tasks import Sampling
 from tests.fakes_control import ANSWER, HELLO, STARTED, answers, chunks, error, result, script
 
 
@@ -225,3 +227,16 @@ def test_a_solo_node_of_another_chat_is_joined_and_waited_for(exo, node):
     assert "exo node start --detach" in ended.err.splitlines()[-1]
     assert [each["method"] for each in fake.asked if "method" in each] == ["instances", "place", "wait", "chat"]
     assert fake.asked[1]["params"]["model"] == "smollm2"
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k", "min_p"])
+def test_the_help_tells_what_the_node_takes_where_nothing_is_said(exo, name):
+    option, default = f"--{name.replace('_', '-')} ", Sampling.model_fields[name].default
+    said = " ".join(exo("chat", "--help").out.partition(option)[2].split()).partition("[default: (")[2]
+    assert re.match(rf"{re.escape(str(default))}[,)]", said)
+
+
+@pytest.mark.parametrize("option", ["--max-tokens", "--timeout", "--seed"])
+def test_the_help_has_a_default_for_what_is_open(exo, option):
+    said = " ".join(exo("chat", "--help").out.partition(f"  {option} ")[2].partition("  --")[0].split())
+    assert "[default: (" in said
