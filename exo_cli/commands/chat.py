@@ -18,6 +18,8 @@ from exo_cli.engine.core.errors import ExoError, NotFoundError, UnavailableError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 DEFAULT_MODEL = "smollm2"
+DEFAULT_MAX_TOKENS = 512
+"""A small model may never come to an end. On two cores of a CPU the one that comes with us says these in a minute."""
 START_SECONDS = 30.0
 LOAD_SECONDS = 900.0
 
@@ -38,8 +40,7 @@ class Talk:
 ModelOption = Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help="Which placed model.")]
 SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions before the conversation.")]
 MaxTokensOption = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Stop after this many tokens.", show_default="the room of the context"),
+    int, typer.Option(min=1, metavar="N", help="Stop after this many tokens.", show_default="512, or a full context")
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -84,7 +85,7 @@ def chat(
     ] = None,
     model: ModelOption = None,
     system: SystemOption = None,
-    max_tokens: MaxTokensOption = None,
+    max_tokens: MaxTokensOption = DEFAULT_MAX_TOKENS,
     temperature: TemperatureOption = None,
     top_p: TopPOption = None,
     top_k: TopKOption = None,
@@ -226,9 +227,18 @@ def _answer(host: Host, client: Client, talk: Talk) -> str:
         writer.end()
     item: Message = result.get("item") or {}
     writer.finish(item)
+    if item.get("finish_reason") == "length":
+        host.console.say(_cut_off(item, talk))
     if talk.stats:
         host.console.say(views.chat_figures(item))
     return writer.text
+
+
+def _cut_off(item: Message, talk: Talk) -> str:
+    """Which of the two lengths ended an answer that the model had not ended."""
+    tokens = (item.get("usage") or {}).get("tokens")
+    why = "--max-tokens" if tokens == talk.sampling["max_tokens"] else "the context is full"
+    return f"stopped at {tokens} tokens ({why})"
 
 
 def _pump(host: Host, asking: Answering, writer: AnswerWriter) -> Message:
