@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Start, stop and look at nodes.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
 )
 START_SECONDS = 20.0
+GREETINGS_SECONDS = 2.0
 NAME_CHARACTERS = 128
 
 
@@ -53,7 +54,7 @@ def start(
     host = Host.of(ctx)
     _check(listen, peer or [], name, engine)
     if detach:
-        _start_detached(host, _again(listen, peer or [], name, fsync, engine))
+        _start_detached(host, _again(listen, peer or [], name, fsync, engine), peer or [])
         return
     from exo_cli.engine.node import NodeOptions, run
 
@@ -106,16 +107,32 @@ def _say_ready(host: Host, facts: dict[str, Any]) -> None:
         host.console.say(f"its event log is in {facts['log_dir']}")
 
 
-def _start_detached(host: Host, arguments: list[str]) -> None:
+def _after_greetings(client: Client) -> dict[str, Any]:
+    """What the node says of itself once its peers have had a moment to answer."""
+    end = time.monotonic() + GREETINGS_SECONDS
+    while True:
+        facts: dict[str, Any] = client.call("node")["item"]
+        if facts["phase"] == "following" or facts["tried"] or time.monotonic() > end:
+            return facts
+        time.sleep(0.05)
+
+
+def _start_detached(host: Host, arguments: list[str], peers: list[str]) -> None:
     process = NodeProcess(host.config.state / "node.log", *arguments)
     with process.wait_answers(local_endpoint(), START_SECONDS, own=True) as client:
         hello = client.hello
-        listen = (client.call("node").get("item") or {}).get("listen")
+        try:
+            facts = _after_greetings(client) if peers else client.call("node")["item"]
+        except UnavailableError:
+            # It found out that its folders are a copy, say.
+            raise process.wait_ended(5.0) from None
+    for address, why in facts["tried"].items():
+        host.console.say(f"warning: peer {address}: {why} (it is tried again)")
     item = {
         "node_id": hello.get("node_id"),
         "name": hello.get("name"),
         "pid": process.pid,
-        "listen": listen,
+        "listen": facts["listen"],
         "output": str(process.log),
     }
     if host.machine or host.output is not None:

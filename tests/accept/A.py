@@ -12,7 +12,7 @@ import pytest
 
 from exo_cli.engine import replayer
 from exo_cli.engine.core.errors import BadDataError, BadStateError
-from tests.e2e.cluster import PROGRAM, alive, broken_hub, wait_until
+from tests.e2e.cluster import FOR_EVER, PROGRAM, alive, broken_hub, wait_until
 
 TIMES = 20
 IDLE_SECONDS = 120.0
@@ -50,7 +50,7 @@ def test_a_runner_is_killed_twenty_times(new_home, scripts, figure):
     seconds = []
     for number in range(TIMES):
         wait_status(home, instance, "ready")
-        chat = home.begin("chat", "count")
+        chat = home.begin("chat", "count", *FOR_EVER)
         chat.wait_says("w3 ")
         [process] = home.runner_processes()
         process.kill()
@@ -168,7 +168,7 @@ def test_a_node_is_killed_twenty_times(new_home, scripts, figure):
     instance = home.place("m", scripts["endless"])
     seconds = []
     for _ in range(TIMES):
-        chat = home.begin("chat", "count")
+        chat = home.begin("chat", "count", *FOR_EVER)
         chat.wait_says("w3 ")
         children = home.kill()
         began = time.monotonic()

@@ -28,6 +28,8 @@ from exo_cli.engine.core.errors import ExoError
 from exo_cli.engine.paths import find_paths
 
 PROGRAM = Path(sys.executable).with_name("exo")
+FOR_EVER = ("--max-tokens", 1_000_000)
+"""For a chat that is not to end by itself before a test has done something to it."""
 Item = dict[str, Any]
 
 # Below the ports that the system gives away by itself, and far apart for runs of the tests side by side.

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from exo_cli.engine.core.errors import BadStateError
-from tests.e2e.cluster import alive, broken_hub, wait_until
+from tests.e2e.cluster import FOR_EVER, alive, broken_hub, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def _nothing_left(home):
 
 def chatting(home, *words):
     """A chat that has begun to answer."""
-    chat = home.begin("chat", "count", *words)
+    chat = home.begin("chat", "count", *words, *FOR_EVER)
     chat.wait_says("w5 ")
     return chat
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.e2e.cluster import alive, wait_until
+from tests.e2e.cluster import FOR_EVER, alive, wait_until
 
 CANARY = "xylophone-canary-4711"
 LOG_BYTES_A_CHAT = 1500
@@ -180,7 +180,7 @@ def test_eight_chats_at_once_all_end(home, scripts):
 def test_control_c_ends_a_chat_and_frees_its_runner(home, scripts):
     instance = home.place("endless", scripts["endless"])
     counts = home.record_counts()
-    chat = home.begin("chat", "count for ever")
+    chat = home.begin("chat", "count for ever", *FOR_EVER)
     chat.wait_says("w9 ")
     chat.process.send_signal(signal.SIGINT)
     ended = chat.wait(2)
@@ -208,7 +208,7 @@ def test_control_c_ends_a_chat_and_frees_its_runner(home, scripts):
 
 def test_control_c_reaches_a_node_by_its_address(home, scripts):
     home.place("endless", scripts["endless"])
-    chat = home.begin("chat", "count for ever", "--endpoint", home.address)
+    chat = home.begin("chat", "count for ever", "--endpoint", home.address, *FOR_EVER)
     chat.wait_says("w9 ")
     chat.process.send_signal(signal.SIGINT)
     ended = chat.wait(3)
@@ -219,7 +219,7 @@ def test_control_c_reaches_a_node_by_its_address(home, scripts):
 
 def test_a_node_that_is_stopped_ends_its_chats_with_a_word(home, scripts):
     home.place("endless", scripts["endless"])
-    chat = home.begin("chat", "count for ever")
+    chat = home.begin("chat", "count for ever", *FOR_EVER)
     chat.wait_says("w9 ")
     processes = home.children()
     assert len(processes) == 1

@@ -62,3 +62,13 @@ def test_a_node_cannot_be_its_own_peer(new_home):
     own.failed(2, f"--peer {home.address} is the address of this node itself")
     by_name = home.begin("node", "start", "--listen", home.address, "--peer", f"localhost:{home.port}")
     wait_until(lambda: "it is the address of this node itself" in by_name.err, "a warning")
+
+
+def test_the_command_that_starts_one_in_the_background_says_so_as_well(master, new_home):
+    copy = a_copy(master, new_home)
+    words = ("node", "start", "--detach", "--listen", copy.address, "--peer", master.address)
+    copy.exo(*words).failed(11, f"is in use at {master.address}")
+    lost, port = new_home(), free_port()
+    started = lost.exo("node", "start", "-d", "--listen", lost.address, "--peer", f"127.0.0.1:{port}").ok()
+    assert f"warning: peer 127.0.0.1:{port}: " in started.err
+    lost.exo("node", "stop").ok()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.cluster import alive, wait_until
+from tests.e2e.cluster import FOR_EVER, alive, wait_until
 
 LOST_SECONDS = 15.0
 
@@ -76,7 +76,7 @@ def test_an_instance_of_either_is_used_and_deleted_from_the_other(pair):
         instance = here.exo("place", "m", "--nodes", there.show()["node_id"]).ok().out.strip()
         assert [len(home.runner_processes()) for home in (here, there)] == [0, 1]
         assert here.exo("chat", "hello", "--max-tokens", 3).ok().out == "w0 w1 w2 \n"
-        chat = here.begin("chat", "hello")
+        chat = here.begin("chat", "hello", *FOR_EVER)
         chat.wait_says("w5 ")
         here.call("delete", instance_id=instance)
         assert chat.wait(2).failed(7, "was deleted").out.startswith("w0 w1 ")
@@ -96,9 +96,9 @@ def test_a_node_that_is_killed_is_missed_and_comes_back(pair):
     ids = node_ids(pair)
     stays = first.place("m", first_script(first), nodes=[ids[0]])
     goes = first.exo("place", "wide", "--min-nodes", 2).ok().out.strip()
-    chat = first.begin("chat", "hello", "-m", "wide")
+    chat = first.begin("chat", "hello", "-m", "wide", *FOR_EVER)
     chat.wait_says("w5 ")
-    second.begin("chat", "hello", "-m", "m").wait_says("w5 ")
+    second.begin("chat", "hello", "-m", "m", *FOR_EVER).wait_says("w5 ")
     children = second.kill()
     wait_until(lambda: not alive(children), "the end of its children", 3)
     ended = chat.wait(LOST_SECONDS)

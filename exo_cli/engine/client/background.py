@@ -62,6 +62,14 @@ class NodeProcess:
         self._process.terminate()
         raise self._failed(f"the node did not answer within {timeout_seconds:.0f} s", ExitCode.FAILED)
 
+    def wait_ended(self, timeout_seconds: float) -> FailedError:
+        """The error to raise for one that answered once and does not any more."""
+        try:
+            code = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return self._failed("the node does not answer any more", ExitCode.FAILED)
+        return self._failed(f"the node ended with exit code {code}", code)
+
     def _failed(self, what: str, code: int) -> FailedError:
         """What went wrong, with the last lines of its output."""
         try:
