@@ -3,10 +3,7 @@
 import pytest
 
 from exo_cli.commands.chat import DEFAULT_MAX_TOKENS
-from tests.commands import conftest
 from tests.fakes_control import ANSWER, STARTED, answers, chunks, script
-
-home, exo, node = conftest.home, conftest.exo, conftest.node
 
 
 def test_an_answer_has_a_length_even_where_nobody_says_one(exo, node):
