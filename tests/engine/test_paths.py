@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -214,10 +215,17 @@ def test_a_home_of_somebody_else_is_forbidden(closed):
         assert (run.returncode, run.stderr) == (1, f"ls -ld {(home / closed).resolve()}\n")
 
 
+@pytest.fixture
+def short_path():
+    with tempfile.TemporaryDirectory(prefix="x") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the platform says where the data is")
 @pytest.mark.parametrize("session", [True, False])
-def test_two_homes_of_one_user_have_two_sockets(tmp_path, session):
-    place = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path if session else tmp_path / "none")}
+def test_two_homes_of_one_user_have_two_sockets(short_path, session):
+    # Short, because a socket's path that is too long is replaced by another.
+    place = {"TMPDIR": str(short_path), "XDG_RUNTIME_DIR": str(short_path if session else short_path / "none")}
     usual = find_paths({**place, "HOME": pwd.getpwuid(os.getuid()).pw_dir}).control_socket
     one, other, data = (
         find_paths({**place, **more}).control_socket
