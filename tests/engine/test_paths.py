@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import tempfile
 from pathlib import Path
 
 import pytest
