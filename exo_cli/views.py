@@ -116,6 +116,7 @@ RUNNER = Kind(
         Column("INSTANCE", _of("instance_id"), wide=True),
         Column("SINCE", _of("since"), wide=True),
         Column("ERROR", _of("error"), elastic=True),
+        Column("LAST ERROR", _of("last_error"), wide=True, elastic=True),
     ),
 )
 INSTANCE = Kind(

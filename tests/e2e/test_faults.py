@@ -53,15 +53,29 @@ def test_a_runner_that_is_killed_ends_its_chat_and_is_started_again(home, script
     ended = chat.wait(3).failed(7, "signal 9", "SIGKILL", f"{instance}-0")
     assert ended.out.startswith("w0 w1 ")
     assert ended.out.endswith("\n")
-    wait_until(lambda: "signal 9" in (home.runners()[0]["error"] or ""), "the reason in exo runners", 2)
+    wait_until(lambda: "signal 9" in (home.runners()[0]["last_error"] or ""), "the reason in exo runners", 2)
     shown = home.exo("runners", "-o", "json").ok().items[0]
-    assert "signal 9" in shown["error"]
+    assert "signal 9" in shown["last_error"]
     assert shown["failures"] == 1
     assert "signal 9" in home.exo("runners", "-o", "wide").ok().out
     # The next chat waits for the fresh runner.
     assert home.exo("chat", "again", "--max-tokens", 3).ok().out == "w0 w1 w2 \n"
     [fresh] = home.runner_processes()
     assert fresh.pid != process.pid
+
+
+def test_a_runner_that_is_stopped_in_its_tracks_is_given_up_and_started_again(new_home, scripts):
+    home = new_home()
+    home.environment |= {"EXO_STALL_SECONDS": "2"}
+    home.start()
+    home.place("m", scripts["endless"])
+    [process] = home.runner_processes()
+    chat = chatting(home)
+    process.suspend()
+    chat.wait(8).failed(7, "no progress for 2 s while decoding")
+    assert not alive([process])
+    wait_until(lambda: "no progress" in (home.runners()[0]["last_error"] or ""), "the reason in exo runners", 2)
+    chatting(home)
 
 
 def test_delete_ends_the_chats_of_its_instance_and_no_others(home, scripts):

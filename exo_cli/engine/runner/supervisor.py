@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from exo_cli.engine.core.runners import RunnerFailed, RunnerShutdown, RunnerStatus
 from exo_cli.engine.runner.frames import LIMIT_BYTES, REPORTS, Assign, Order, Report, StatusReport, Stop, encode
 from exo_cli.engine.runner.pipe import Intake, Lines, OverlongLineError, RotatedFile, Tail
+from exo_cli.engine.runner.watch import Patience, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 CHILD = (sys.executable, "-P", "-m", "exo_cli.engine.runner.child")
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _MESSAGE_CHARACTERS = 4000
+WATCH_SECONDS = 0.5
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -51,12 +53,14 @@ class ProcessHost:
         environment: "Mapping[str, str] | None" = None,
         command: "Sequence[str]" = CHILD,
         ladder: Ladder | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """Runners write `<runner id>.log` into `log_dir`; `environment` is added to this process's own."""
         self._log_dir = log_dir
         self._environment = dict(environment or {})
         self._command = tuple(command)
         self._ladder = ladder or Ladder()
+        self._patience = patience or Patience.of()
 
     async def run(
         self, assign: Assign, on_start: "Callable[[Runner], None]", on_report: "Callable[[Report], Awaitable[None]]"
@@ -68,7 +72,8 @@ class ProcessHost:
             reason = f"cannot start {self._command[0]}: {error.strerror or error}"
             await on_report(StatusReport(status=RunnerFailed(error_message=reason)))
             return
-        runner = Runner(process, RotatedFile(log_path(self._log_dir, assign.runner_id)), self._ladder)
+        log = RotatedFile(log_path(self._log_dir, assign.runner_id))
+        runner = Runner(process, log, self._ladder, Watch(self._patience))
         await runner.live(assign, on_start, on_report)
         await on_report(StatusReport(status=runner.ending()))
 
@@ -94,11 +99,11 @@ def log_path(log_dir: Path, runner_id: str) -> Path:
 class Runner:
     """One process, from its first order to its end. A `ports.RunnerHandle`."""
 
-    def __init__(self, process: trio.Process, log: RotatedFile, ladder: Ladder) -> None:
+    def __init__(self, process: trio.Process, log: RotatedFile, ladder: Ladder, watch: Watch) -> None:
         """Take over a started process; `live` does the rest."""
         self.pid = process.pid
         self._process = process
-        self._ladder = ladder
+        self._ladder, self._watch = ladder, watch
         self._log = log
         self._stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         assert isinstance(stdout, trio.lowlevel.FdStream), "started with pipes"
@@ -155,6 +160,7 @@ class Runner:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_orders)
             nursery.start_soon(self._climb)
+            nursery.start_soon(self._watch_over)
             await self._process.wait()
             nursery.cancel_scope.cancel()
         self._reports.child_died()
@@ -166,9 +172,20 @@ class Runner:
         with self._orders:
             try:
                 async for order in self._orders:
+                    self._watch.ordered(order)
                     await self._stdin.send_all(encode(order))
             except trio.BrokenResourceError:
                 return  # It reads no more; how it ends says why, and later orders find the channel broken.
+
+    async def _watch_over(self) -> None:
+        """End one that shows no progress. Asking would not help: it does not listen."""
+        fault: str | None = None
+        while fault is None:
+            await trio.sleep(WATCH_SECONDS)
+            fault = None if self._ends.is_set() else self._watch.passed(WATCH_SECONDS)
+        self._verdict = self._verdict or RunnerFailed(error_message=fault)
+        self._ends.set()
+        self._kill()
 
     async def _climb(self) -> None:
         await self._ends.wait()
@@ -203,6 +220,7 @@ class Runner:
 
     async def _hear(self, report: Report, on_report: "Callable[[Report], Awaitable[None]]") -> None:
         """Hand a report on. One of the end is kept back until it is true that the process is gone."""
+        self._watch.heard(report)
         if not isinstance(report, StatusReport):
             await on_report(report)
         elif isinstance(report.status, RunnerFailed | RunnerShutdown):

@@ -1,0 +1,92 @@
+"""The watch: silence while something is owed, counted in ticks; progress of any kind begins it anew."""
+
+import pytest
+
+from exo_cli.engine.core.runners import (
+    RunnerConnected,
+    RunnerConnecting,
+    RunnerIdle,
+    RunnerLoaded,
+    RunnerLoading,
+    RunnerReady,
+    RunnerWarmingUp,
+)
+from exo_cli.engine.core.tasks import ChatMessage, ChatParams
+from exo_cli.engine.runner.frames import Assign, Connect, Done, Generate, Load, StatusReport, Step, Warmup
+from exo_cli.engine.runner.watch import Patience, Watch
+from tests.builders import an_instance
+
+PARAMS = ChatParams(messages=(ChatMessage(role="user", content="hi"),))
+PATIENCE = Patience(1, 2, 3, 4, 5, 6)
+ASSIGN = Assign(instance=an_instance(), runner_id="i-0", threads=1)
+
+
+def silence(watch, *, most=50):
+    """How many ticks of a second it takes, and what is said then."""
+    for second in range(1, most + 1):
+        if (fault := watch.passed(1.0)) is not None:
+            return second, fault
+    return None
+
+
+@pytest.mark.parametrize(
+    ("order", "seconds", "doing", "progress", "end"),
+    [
+        (ASSIGN, 1, "starting", None, RunnerIdle()),
+        (Connect(ring=("a:1", "b:1")), 2, "connecting to its group", RunnerConnecting(), RunnerConnected()),
+        (Load(model_path="m"), 3, "loading", RunnerLoading(layers_loaded=1, total_layers=2), RunnerLoaded()),
+        (Warmup(), 4, "warming up", RunnerWarmingUp(), RunnerReady()),
+    ],
+)
+def test_each_step_of_coming_up_has_its_patience(order, seconds, doing, progress, end):
+    watch = Watch(PATIENCE)
+    assert silence(watch) is None
+    watch.ordered(order)
+    assert silence(watch) == (seconds, f"no progress for {seconds} s while {doing}")
+    watch = Watch(PATIENCE)
+    watch.ordered(order)
+    for _ in range(10):
+        assert silence(watch, most=seconds - 1) is None
+        if progress is None:
+            return
+        watch.heard(StatusReport(status=progress))
+    watch.heard(StatusReport(status=end))
+    assert silence(watch) is None
+
+
+def test_a_prompt_and_a_token_have_theirs():
+    watch = Watch(PATIENCE)
+    watch.ordered(Generate(task_id="t", params=PARAMS))
+    assert silence(watch) == (5, "no progress for 5 s while reading a prompt")
+    watch.heard(Step(tokens=0))
+    assert silence(watch, most=4) is None
+    watch.heard(Step(tokens=1))
+    assert silence(watch) == (6, "no progress for 6 s while decoding")
+    watch.heard(Done(task_id="t", reason="stop"))
+    assert silence(watch) is None
+
+
+def test_who_waits_in_line_does_not_begin_it_anew():
+    watch = Watch(PATIENCE)
+    watch.ordered(Generate(task_id="t", params=PARAMS))
+    assert silence(watch, most=4) is None
+    watch.ordered(Generate(task_id="u", params=PARAMS))
+    assert silence(watch) == (1, "no progress for 5 s while reading a prompt")
+    watch.heard(Done(task_id="t", reason="stop"))
+    assert silence(watch) == (5, "no progress for 5 s while reading a prompt")
+
+
+def test_other_ranks_follow_in_silence():
+    watch = Watch(PATIENCE)
+    watch.ordered(Generate(task_id="t", params=None))
+    assert silence(watch) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("2", Patience(2, 2, 2, 2, 2, 2)), ("200", Patience(120, 150, 200, 200, 120, 60)), ("0", Patience())]
+    + [(text, Patience()) for text in ("", "x", "-1", "nan")],
+)
+def test_the_environment_bounds_it(value, expected):
+    assert Patience.of({"EXO_STALL_SECONDS": value}) == expected
+    assert Patience.of({}) == Patience()
