@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 START_SECONDS = 20.0
 GREETINGS_SECONDS = 2.0
+STOP_SECONDS = 15.0
 NAME_CHARACTERS = 128
 
 
@@ -124,8 +125,9 @@ def _start_detached(host: Host, arguments: list[str], peers: list[str]) -> None:
         try:
             facts = _after_greetings(client) if peers else client.call("node")["item"]
         except UnavailableError:
-            # It found out that its folders are a copy, say.
-            raise process.wait_ended(5.0) from None
+            raise process.wait_ended(STOP_SECONDS) from None
+    if facts["phase"] == "leaving":  # it found out that its folders are a copy
+        raise process.wait_ended(STOP_SECONDS)
     for address, why in facts["tried"].items():
         host.console.say(f"warning: peer {address}: {why} (it is tried again)")
     item = {

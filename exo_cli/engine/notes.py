@@ -14,6 +14,7 @@ WARNINGS = {
     "diverged": "this node's state was not the master's, which it takes now: {why}",
     "snapshot refused": "the master's state cannot be used: {why}",
 }
+_REPEATED = "hello refused"
 _KEPT = 256
 _LOG = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class Notes:
         """Nothing has been noticed."""
         self.journal = journal
         self.dropped: Counter[str] = Counter()
-        self._warned: dict[tuple[str, str], str] = {}
+        self._warned: dict[str, str] = {}
 
     def take(self, note: Note) -> None:
         """Put a note where it belongs."""
@@ -42,9 +43,11 @@ class Notes:
         self.journal.count(why)
 
     def _warn(self, kind: str, text: str, address: str, why: str) -> None:
-        """Say it when it is news. Both come from other machines: what is kept is bounded, what is printed plain."""
+        """Say it; who asks again and again is told of once. Both come from other machines: what is kept is bounded,
+        what is printed plain.
+        """
         if len(self._warned) >= _KEPT:
             self._warned.clear()
-        if self._warned.get((kind, address)) != why:
-            self._warned[kind, address] = why
+        if kind != _REPEATED or self._warned.get(address) != why:
+            self._warned[address] = why
             _LOG.warning("%s", repr(text.format(address=address, why=why))[1:-1])

@@ -1,7 +1,7 @@
 """The pump: inputs into the replica, one at a time, and its effects out to log, network, machine and clients.
 
-The order is note, restart, append, send, act, answer. An append is durable before `Appended` goes back in, and nothing
-else is stepped meanwhile: so nobody hears of an event that is not in the log.
+The order is note, restart, append, send, act, answer, leave. An append is durable before `Appended` goes back in, and
+nothing else is stepped meanwhile: so nobody hears of an event that is not in the log.
 """
 
 import logging

@@ -66,13 +66,13 @@ def test_a_runner_that_is_killed_ends_its_chat_and_is_started_again(home, script
 
 def test_a_runner_that_is_stopped_in_its_tracks_is_given_up_and_started_again(new_home, scripts):
     home = new_home()
-    home.environment |= {"EXO_STALL_SECONDS": "2"}
+    home.environment |= {"EXO_STALL_SECONDS": "5"}
     home.start()
     home.place("m", scripts["endless"])
     [process] = home.runner_processes()
     chat = chatting(home)
     process.suspend()
-    chat.wait(8).failed(7, "no progress for 2 s while decoding")
+    chat.wait(15).failed(7, "no progress for 5 s while decoding")
     assert not alive([process])
     wait_until(lambda: "no progress" in (home.runners()[0]["last_error"] or ""), "the reason in exo runners", 2)
     chatting(home)

@@ -48,7 +48,7 @@ def test_each_step_of_coming_up_has_its_patience(order, seconds, doing, progress
     for _ in range(10):
         assert silence(watch, most=seconds - 1) is None
         if progress is None:
-            return
+            break
         watch.heard(StatusReport(status=progress))
     watch.heard(StatusReport(status=end))
     assert silence(watch) is None
@@ -76,17 +76,31 @@ def test_who_waits_in_line_does_not_begin_it_anew():
     assert silence(watch) == (5, "no progress for 5 s while reading a prompt")
 
 
-def test_other_ranks_follow_in_silence():
+def test_who_is_refused_in_line_is_no_sign_of_the_one_at_work():
     watch = Watch(PATIENCE)
+    watch.ordered(Generate(task_id="t", params=PARAMS))
+    watch.heard(Step(tokens=1))
+    for number in range(5):
+        watch.ordered(Generate(task_id=f"u{number}", params=PARAMS))
+        watch.heard(Done(task_id=f"u{number}", reason="error", code="busy"))
+        assert watch.passed(1.0) is None
+    assert watch.passed(1.0) == "no progress for 6 s while decoding"
+
+
+@pytest.mark.parametrize(("runner_id", "expected"), [("i-0", 5), ("i-1", None)])
+def test_other_ranks_follow_in_silence(runner_id, expected):
+    watch = Watch(PATIENCE)
+    watch.ordered(Assign(instance=an_instance("i", ("a", "b")), runner_id=runner_id, threads=1))
+    watch.heard(StatusReport(status=RunnerIdle()))
     watch.ordered(Generate(task_id="t", params=None))
-    assert silence(watch) is None
+    assert (silence(watch) or (None,))[0] == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("2", Patience(2, 2, 2, 2, 2, 2)), ("200", Patience(120, 150, 200, 200, 120, 60)), ("0", Patience())]
-    + [(text, Patience()) for text in ("", "x", "-1", "nan")],
+    [("2", Patience(*[2] * 6)), ("2000", Patience(*[2000] * 6)), ("inf", Patience(*[float("inf")] * 6))]
+    + [(text, Patience()) for text in ("", "x", "-1", "nan", "0")],
 )
-def test_the_environment_bounds_it(value, expected):
+def test_the_environment_replaces_it(value, expected):
     assert Patience.of({"EXO_STALL_SECONDS": value}) == expected
     assert Patience.of({}) == Patience()

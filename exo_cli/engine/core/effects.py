@@ -210,7 +210,7 @@ class Leave:
 
 @dataclass(slots=True)
 class Effects:
-    """What a step asks for. After `leave` nothing more comes of this node."""
+    """What a step asks for. `leave` comes last: the node ends its streams and runners, and goes."""
 
     note: list[Note] = field(default_factory=list[Note])
     restart: Header | None = None

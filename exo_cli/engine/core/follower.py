@@ -110,8 +110,9 @@ class Reports:
 class Follower:
     """See the module. `outbox` holds what the master has not answered yet, in order."""
 
-    def __init__(self, address: str, facts: NodeFacts, seeds: Sequence[str], next_index: int) -> None:
-        """Begin to seek at the seeds."""
+    def __init__(self, address: str, facts: NodeFacts, seeds: Sequence[str], next_index: int, former: str = "") -> None:
+        """Begin to seek at the seeds. `former`: the address that this node had when it was here before."""
+        self.former = former
         self.address = address
         self.facts = facts
         self.link = Following(tuple(seeds))
@@ -168,7 +169,8 @@ class Follower:
         body = envelope.body if envelope else None
         if ask and isinstance(asked, Hello) and not isinstance(body, Welcome):
             self.link.refused = body.reason if isinstance(body, Refusal) else ""
-            self.fail_with(ask.address, self.link.refused or why, effects)
+            if not isinstance(body, Refusal) or body.code != "duplicate_id":
+                self.fail_with(ask.address, self.link.refused or why, effects)
             return body
         if body is None or isinstance(body, Refusal):
             self.pause(now)
@@ -193,8 +195,13 @@ class Follower:
         return tail
 
     def fail_with(self, address: str, why: str, effects: Effects) -> None:
-        """A peer is of no use just now. Said when it is news: it is tried for ever."""
-        if self.link.tried.get(address) != why:
+        """A peer is of no use just now. Said when it is news: it is tried for ever.
+
+        Where this node was before, another one is no fault: it is asked once, since it may be this one's original.
+        """
+        if address == self.former:
+            self.link.met.add(address)
+        elif self.link.tried.get(address) != why:
             self.link.tried[address] = why
             effects.note.append(Note("peer failed", {"address": address, "why": why}))
 

@@ -2,8 +2,8 @@
 
 It holds the machines of a node together: consensus (the order), follower and sequencer (catching up), membership (who
 lives), tending (this machine's runners and chats), and the state. Effects are carried out in the order note, restart,
-append, send, act, answer: nobody hears of an event that is not in the log. Nothing of an append is applied, sent or
-answered before `Appended` comes back; the master decides on its tentative state and answers from the committed one.
+append, send, act, answer, leave: nobody hears of an event that is not in the log. Nothing of an append is applied, sent
+or answered before `Appended` comes back; the master decides on its tentative state and answers from the committed one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -76,7 +76,10 @@ class Replica:
         self.consensus = Consensus(node_id, state.term, state.index)
         self.membership = Membership()
         known = [node.facts.addresses[0] for node in state.nodes.values() if node.facts.addresses]
-        self.follower = Follower(address, facts, [*seeds, *known], state.index + 1)
+        mine = state.nodes.get(node_id)
+        former = mine.facts.addresses[0] if mine is not None and mine.facts.addresses else ""
+        former = "" if former in seeds else former
+        self.follower = Follower(address, facts, [*seeds, *known], state.index + 1, former)
         self._is_sent = bool(seeds)
         self.tending = Tending(node_id)
         self.mastery = Mastery(self)

@@ -36,28 +36,25 @@ _SETUP: dict[type[Order], tuple[type[RunnerStatus], str]] = {
 class Patience:
     """Seconds without any progress after which a runner is given up, by what it does.
 
-    A load may be a conversion, or come from a disk that has to wake: it has the longest. A group that connects gives
-    itself up after two minutes. A chunk of a prompt is half a second of work, a token less.
+    Long, because a healthy runner that is killed helps nobody: a large model on a slow CPU takes minutes for a part of
+    a prompt, and a load may be a conversion, or come from a disk that has to wake.
     """
 
     starting: float = 120.0
     connecting: float = 150.0
     loading: float = 1800.0
-    warming_up: float = 300.0
-    prefill: float = 120.0
-    decoding: float = 60.0
+    warming_up: float = 900.0
+    prefill: float = 600.0
+    decoding: float = 180.0
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> "Patience":
-        """The usual one; EXO_STALL_SECONDS, where it is a positive number, bounds each of them."""
+        """The usual one, or EXO_STALL_SECONDS for everything, where that is a positive number (`inf`: for ever)."""
         try:
-            most = float(environ.get(VARIABLE, "inf"))
+            wanted = float(environ.get(VARIABLE, ""))
         except ValueError:
-            most = float("inf")
-        usual = cls()
-        if not most > 0:
-            return usual
-        return cls(*(min(most, getattr(usual, name)) for name in cls.__slots__))
+            return cls()
+        return cls(*([wanted] * len(cls.__slots__))) if wanted > 0 else cls()
 
 
 class Watch:
@@ -67,28 +64,33 @@ class Watch:
         """It owes nothing yet."""
         self._patience = patience
         self._setup: type[Order] | None = None
-        self._tasks: set[str] = set()
+        self._tasks: dict[str, None] = {}
         self._is_decoding = False
         self._follows = False
         self._silent_seconds = 0.0
 
     def ordered(self, order: Order) -> None:
         """An order was written to it."""
+        if isinstance(order, Assign):
+            shard = order.instance.shard_of(order.runner_id)
+            # Other ranks follow rank 0 in silence: when one of them is stuck, so is rank 0.
+            self._follows = shard is not None and shard.rank > 0
         if type(order) in _SETUP:
             self._setup = type(order)
         elif isinstance(order, Generate):
-            # Other ranks follow rank 0 in silence: when one of them is stuck, so is rank 0.
-            self._follows = self._follows or order.params is None
-            self._tasks.add(order.task_id)
+            self._tasks[order.task_id] = None
 
     def heard(self, report: Report) -> None:
-        """It said something."""
+        """It said something. That one of those in line is refused or called off is no sign of the one at work."""
+        if isinstance(report, Done):
+            is_first = report.task_id == next(iter(self._tasks), None)
+            self._tasks.pop(report.task_id, None)
+            if not is_first:
+                return
+            self._is_decoding = False
         self._silent_seconds = 0.0
         if isinstance(report, Step):
             self._is_decoding = self._is_decoding or report.tokens > 0
-        elif isinstance(report, Done):
-            self._tasks.discard(report.task_id)
-            self._is_decoding = False
         elif isinstance(report, StatusReport) and self._setup and isinstance(report.status, _SETUP[self._setup][0]):
             self._setup = None
 

@@ -18,7 +18,7 @@ def link_item(node: "Node") -> Item:
     link = node.replica.follower.link
     is_master = node.replica.is_master
     return {
-        "phase": "master" if is_master else link.phase,
+        "phase": "leaving" if node.fault else "master" if is_master else link.phase,
         "master_address": node.replica.address if is_master else link.master_address or None,
         "tried": dict(link.tried),
     }
