@@ -76,9 +76,8 @@ class Replica:
         self.consensus = Consensus(node_id, state.term, state.index)
         self.membership = Membership()
         known = [node.facts.addresses[0] for node in state.nodes.values() if node.facts.addresses]
-        mine = state.nodes.get(node_id)
-        former = mine.facts.addresses[0] if mine is not None and mine.facts.addresses else ""
-        former = "" if former in seeds else former
+        mine = state.nodes[node_id].facts.addresses if node_id in state.nodes else ()
+        former = next((each for each in mine[:1] if each not in seeds), "")
         self.follower = Follower(address, facts, [*seeds, *known], state.index + 1, former)
         self._is_sent = bool(seeds)
         self.tending = Tending(node_id)
