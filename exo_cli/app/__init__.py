@@ -64,7 +64,8 @@ def main(argv: list[str]) -> int:
         if (hint := _how_to_write(error, argv)) is None:
             return _end(host, kept(InternalError(_bug(error)), error))
         _drop_output()
-        return _end(host, FailedError(f"the answer cannot be written: {error.strerror}", hint))
+        what = "the answer" if error.filename is None else str(error.filename)
+        return _end(host, FailedError(f"{what} cannot be written: {error.strerror}", hint))
     except ExoError as error:
         return _end(host, error)
     except Exception as error:

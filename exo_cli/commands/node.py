@@ -55,7 +55,7 @@ def start(
     host = Host.of(ctx)
     _check(listen, peer or [], name, engine)
     if detach:
-        _start_detached(host, _again(listen, peer or [], name, fsync, engine), peer or [])
+        _start_detached(host, _again(listen, peer or [], name, fsync, engine))
         return
     from exo_cli.engine.node import NodeOptions, run
 
@@ -113,17 +113,26 @@ def _after_greetings(client: Client) -> dict[str, Any]:
     end = time.monotonic() + GREETINGS_SECONDS
     while True:
         facts: dict[str, Any] = client.call("node")["item"]
-        if facts["phase"] == "following" or facts["tried"] or time.monotonic() > end:
+        is_settled = facts["phase"] in {"following", "leaving"} or not facts["unmet"]
+        if is_settled or time.monotonic() > end:
             return facts
         time.sleep(0.05)
 
 
-def _start_detached(host: Host, arguments: list[str], peers: list[str]) -> None:
+def _start_detached(host: Host, arguments: list[str]) -> None:
     process = NodeProcess(host.config.state / "node.log", *arguments)
+    try:
+        _say_started(host, process)
+    except KeyboardInterrupt:
+        process.end()
+        raise
+
+
+def _say_started(host: Host, process: NodeProcess) -> None:
     with process.wait_answers(local_endpoint(), START_SECONDS, own=True) as client:
         hello = client.hello
         try:
-            facts = _after_greetings(client) if peers else client.call("node")["item"]
+            facts = _after_greetings(client)
         except UnavailableError:
             raise process.wait_ended(STOP_SECONDS) from None
     if facts["phase"] == "leaving":  # it found out that its folders are a copy

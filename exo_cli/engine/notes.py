@@ -12,6 +12,7 @@ WARNINGS = {
     "hello refused": "a node at {address} was turned away: {why}",
     "cannot return as master": "{why}",
     "diverged": "this node's state was not the master's, which it takes now: {why}",
+    "joined another cluster": "this node {why}; its log is kept below abandoned/",
     "snapshot refused": "the master's state cannot be used: {why}",
 }
 _REPEATED = "hello refused"

@@ -1,10 +1,11 @@
 """Nodes that are sent to the wrong place, and copied folders: each is told what is wrong, and nothing runs on twice."""
 
 import shutil
+import signal
 
 import pytest
 
-from tests.e2e.cluster import free_port, wait_until
+from tests.e2e.cluster import free_port, processes_of, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,30 @@ def test_the_command_that_starts_one_in_the_background_says_so_as_well(master, n
     copy = a_copy(master, new_home)
     words = ("node", "start", "--detach", "--listen", copy.address, "--peer", master.address)
     copy.exo(*words).failed(11, f"is in use at {master.address}")
+    # Told of nobody, it asks where it was before.
+    copy.exo(*words[:-2]).failed(11, f"is in use at {master.address}")
     lost, port = new_home(), free_port()
     started = lost.exo("node", "start", "-d", "--listen", lost.address, "--peer", f"127.0.0.1:{port}").ok()
     assert f"warning: peer 127.0.0.1:{port}: " in started.err
     lost.exo("node", "stop").ok()
+
+
+def test_a_node_that_joins_another_cluster_says_what_ends(master, new_home, script):
+    home = new_home()
+    home.start(engine=script('token "w"'))
+    instance = home.place("m", script('token "w"'))
+    home.stop()
+    home.start(peer=master)
+    wait_until(lambda: f"which ends {instance}" in home.node.err, "a warning")
+    assert home.runners() == []
+    home.stop()
+
+
+def test_who_is_interrupted_while_starting_one_leaves_none(new_home):
+    home = new_home()
+    starting = home.begin("node", "start", "--detach", "--listen", home.address)
+    log = home.paths.state / "node.log"
+    wait_until(log.exists, "a node that begins", 5)
+    starting.process.send_signal(signal.SIGINT)
+    assert starting.wait(10).code == -signal.SIGINT
+    wait_until(lambda: not processes_of(home), "no process of that home")

@@ -19,10 +19,13 @@ from exo_cli.engine.core.shards import Instance, Shard
 from exo_cli.engine.core.tasks import ChatMessage, ChatParams
 from exo_cli.engine.runner.frames import Assign, Cancel, Done, Generate, Load, Memory, StatusReport, Step, Stop
 from exo_cli.engine.runner.pipe import Lines, OverlongLineError
-from exo_cli.engine.runner.supervisor import Ladder, ProcessHost, Runner, log_path
+from exo_cli.engine.runner.supervisor import WATCH_SECONDS, Ladder, ProcessHost, Runner, log_path
+from exo_cli.engine.runner.watch import Patience
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 QUICK = Ladder(stop_seconds=0.3, terminate_seconds=0.3)
+# Of a whole second: what a healthy child may take on a busy machine.
+SHORT = Patience(decoding=1.0, prefill=1.0, loading=1.0)
 
 
 def an_assign(runner_id="i-1-0", threads=1):
@@ -39,10 +42,10 @@ def a_chat(task_id, text):
     return Generate(task_id=task_id, params=ChatParams(messages=(ChatMessage(role="user", content=text),)))
 
 
-def a_host(tmp_path, mode, ladder=QUICK):
+def a_host(tmp_path, mode, ladder=QUICK, patience=None):
     command = (sys.executable, "-S", "-E", STAND_IN, mode)
     environment = {"OPENBLAS_NUM_THREADS": "64", "GIVEN": "yes"}
-    return ProcessHost(tmp_path / "logs", environment=environment, command=command, ladder=ladder)
+    return ProcessHost(tmp_path / "logs", environment=environment, command=command, ladder=ladder, patience=patience)
 
 
 class Heard:
@@ -167,6 +170,92 @@ async def test_a_frozen_process_is_ended_too(tmp_path):
         os.kill(heard.handle.pid, signal.SIGSTOP)
         await heard.handle.stop()
     assert heard.end == RunnerShutdown()
+
+
+async def test_one_that_is_stopped_at_work_is_given_up_with_what_it_did(tmp_path):
+    async with running(a_host(tmp_path, "obedient", patience=SHORT)) as heard:
+        await heard.handle.send(Load(model_path="/m"))
+        await heard.handle.send(a_chat("t1", "forever"))
+        await heard.wait(a_step)
+        os.kill(heard.handle.pid, signal.SIGSTOP)
+        stopped_at = trio.current_time()
+    assert heard.ended_at - stopped_at < 1.0 + 2 * WATCH_SECONDS + 0.5
+    assert heard.end == RunnerFailed(
+        error_message="no progress for 1 s while decoding", phase="RunnerLoaded", exit_code=None, signal=9
+    )
+    assert gone(heard.handle.pid)
+
+
+@pytest.mark.parametrize(
+    ("order", "doing"), [(Load(model_path="/m"), "loading"), (a_chat("t", "5"), "reading a prompt")]
+)
+async def test_one_that_never_begins_is_given_up(tmp_path, order, doing):
+    async with running(a_host(tmp_path, "never_reads", patience=SHORT)) as heard:
+        await heard.handle.send(order)
+    assert heard.end.error_message == f"no progress for 1 s while {doing}"
+
+
+async def test_one_that_owes_nothing_may_be_silent(tmp_path):
+    async with running(a_host(tmp_path, "obedient", patience=SHORT)) as heard:
+        await heard.wait(status_is("RunnerIdle"))
+        await trio.sleep(3 * WATCH_SECONDS + 0.6)
+        await heard.handle.stop()
+    assert heard.end == RunnerShutdown()
+
+
+async def test_a_node_that_is_behind_accuses_nobody(tmp_path):
+    heard, held = Heard(), trio.Event()
+
+    async def slowly(report):
+        if a_step(report) and not held.is_set():
+            held.set()
+            await trio.sleep(2.1)
+        await heard.report(report)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                a_host(tmp_path, "obedient", patience=SHORT).run, an_assign(), heard.started, slowly
+            )  # fmt: skip
+            await heard.begun.wait()
+            await heard.handle.send(a_chat("t1", "forever"))
+            await heard.wait(a_step)
+            await heard.handle.stop()
+    assert heard.end == RunnerShutdown()
+
+
+async def test_a_machine_that_slept_holds_it_against_nobody(tmp_path, mock_clock):
+    mock_clock.rate = 1.0
+    heard = Heard()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            a_host(tmp_path, "obedient", patience=Patience()).run, an_assign(), heard.started, heard.report
+        )  # fmt: skip
+        await heard.begun.wait()
+        await heard.handle.send(a_chat("t1", "forever"))
+        await heard.wait(a_step)
+        os.kill(heard.handle.pid, signal.SIGSTOP)
+        for _ in range(3):
+            mock_clock.jump(7200)
+            await trio.sleep(WATCH_SECONDS / 2)
+        os.kill(heard.handle.pid, signal.SIGCONT)
+        count = len(heard.reports)
+        await heard.wait(lambda _: len(heard.reports) > count + 5)
+        await heard.handle.stop()
+    assert heard.end == RunnerShutdown()
+
+
+async def test_one_that_the_system_does_not_let_go_is_reported_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(Runner, "_kill", lambda _: None)
+    ladder = Ladder(stop_seconds=0.1, terminate_seconds=0.1, kill_seconds=0.2)
+    async with running(a_host(tmp_path, "deaf", ladder, SHORT)) as heard:
+        await heard.handle.send(a_chat("t1", "forever"))
+        await heard.wait(a_step)
+        os.kill(heard.handle.pid, signal.SIGSTOP)
+    assert heard.end.error_message == "no progress for 1 s while decoding"
+    assert not gone(heard.handle.pid)
+    os.kill(heard.handle.pid, signal.SIGKILL)
+    await heard.handle._process.wait()
 
 
 async def test_giving_up_on_stop_does_not_stop_the_ladder(tmp_path):

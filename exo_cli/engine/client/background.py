@@ -1,8 +1,13 @@
 """Nodes that a command starts: in the background to stay, or solo, for as long as somebody is connected to it."""
 
+import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +18,7 @@ from exo_cli.engine.paths import made_folder, unusable
 
 RIVAL_SECONDS = 3.0
 LINES_SHOWN = 10
+_ROOM_BYTES = 1 << 16
 
 
 class NodeProcess:
@@ -25,7 +31,8 @@ class NodeProcess:
             UsageError, AuthError, FailedError: nothing can be written there.
         """
         self.log = log
-        with _begun(log) as output:
+        # A Ctrl-C in the middle of it would leave a process that nobody knows.
+        with _begun(log) as output, _held_back() as interrupts:
             # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
@@ -35,6 +42,9 @@ class NodeProcess:
                 start_new_session=True,
             )
         self.pid = self._process.pid
+        if interrupts:
+            self.end()
+            raise KeyboardInterrupt
 
     def wait_answers(self, endpoint: Endpoint, timeout_seconds: float, *, own: bool) -> Client:
         """A connection as soon as the node answers; `own` means this very process, not one that was quicker.
@@ -62,6 +72,10 @@ class NodeProcess:
         self._process.terminate()
         raise self._failed(f"the node did not answer within {timeout_seconds:.0f} s", ExitCode.FAILED)
 
+    def end(self) -> None:
+        """Ask it to end, without waiting: nobody wants it any more."""
+        self._process.terminate()
+
     def wait_ended(self, timeout_seconds: float) -> FailedError:
         """The error to raise for one that answered once and does not any more."""
         try:
@@ -76,8 +90,24 @@ class NodeProcess:
             last = self.log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
         except OSError:
             last = []
+        if not last and (free := shutil.disk_usage(self.log.parent).free) < _ROOM_BYTES:
+            last = [f"{self.log.parent} has {free} bytes of room left"]
         exit_code = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
         return FailedError("\n".join((what, *last)), f"cat {self.log}", exit_code=exit_code)
+
+
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """Interrupts are collected instead of raised; only the main thread gets any."""
+    interrupts: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _begun(log: Path) -> BinaryIO:

@@ -125,6 +125,11 @@ class Learning:
             effects.note.append(Note("snapshot refused", {"why": fault}))
             self._replica.follower.link.phase = "seeking"
             return
+        mine = self._replica.state
+        if mine.cluster_id not in {"", state.cluster_id}:
+            ends = f", which ends {', '.join(mine.instances)[:500]}" if mine.instances else ""
+            why = f"leaves its cluster {mine.cluster_id} for {state.cluster_id}{ends}"
+            effects.note.append(Note("joined another cluster", {"why": why}))
         self._replica.adopt(state, snapshot.term, effects)
         self._replica.follower.link.agreed = True
         self._replica.follower.want_tail(snapshot.term, effects)

@@ -113,6 +113,7 @@ class Runner:
         self._outbox, self._orders = trio.open_memory_channel[Order](16)
         self._phase: str | None = None
         self._verdict: RunnerStatus | None = None
+        self._is_behind = False
         self._ends = trio.Event()
         self._dead = trio.Event()
 
@@ -159,7 +160,7 @@ class Runner:
         """Wait for the death; meanwhile write orders and, once the end has begun, climb the ladder."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_orders)
-            nursery.start_soon(self._climb)
+            nursery.start_soon(self._climb, nursery.cancel_scope)
             nursery.start_soon(self._watch_over)
             await self._process.wait()
             nursery.cancel_scope.cancel()
@@ -182,12 +183,14 @@ class Runner:
         fault: str | None = None
         while fault is None:
             await trio.sleep(WATCH_SECONDS)
-            fault = None if self._ends.is_set() else self._watch.passed(WATCH_SECONDS)
+            # While this node is behind in hearing, nobody knows whether there is silence.
+            blind = self._is_behind or self._ends.is_set()
+            fault = None if blind else self._watch.passed(WATCH_SECONDS)
         self._verdict = self._verdict or RunnerFailed(error_message=fault)
         self._ends.set()
         self._kill()
 
-    async def _climb(self) -> None:
+    async def _climb(self, waiting: trio.CancelScope) -> None:
         await self._ends.wait()
         with trio.move_on_after(self._ladder.stop_seconds):
             if isinstance(self._verdict, RunnerShutdown):
@@ -197,6 +200,8 @@ class Runner:
         self._process.terminate()
         await trio.sleep(self._ladder.terminate_seconds)
         self._kill()
+        await trio.sleep(self._ladder.kill_seconds)
+        waiting.cancel()  # It hangs inside the system: those who wait for its end hear of it all the same.
 
     async def _offer_stop(self) -> None:
         try:
@@ -207,6 +212,7 @@ class Runner:
     async def _hear_reports(self, on_report: "Callable[[Report], Awaitable[None]]") -> None:
         lines = Lines(LIMIT_BYTES)
         while chunk := await self._reports.receive():
+            self._is_behind = True
             try:
                 for line in lines.feed(chunk):
                     await self._hear(REPORTS.validate_json(line), on_report)
@@ -215,6 +221,7 @@ class Runner:
                 self._ends.set()
                 self._kill()
                 return
+            self._is_behind = False
         # A line without its end was cut off by the death. And who cannot report is of no use, should it live on.
         self._ends.set()
 

@@ -21,6 +21,7 @@ def link_item(node: "Node") -> Item:
         "phase": "leaving" if node.fault else "master" if is_master else link.phase,
         "master_address": node.replica.address if is_master else link.master_address or None,
         "tried": dict(link.tried),
+        "unmet": [each for each in link.seeds if each not in link.met | link.tried.keys()],
     }
 
 
