@@ -37,6 +37,17 @@ def test_one_that_never_reads_its_prompt_is_given_up_by_name_and_serves_again(im
 
 
 @pytest.mark.long
+def test_one_that_was_stopped_while_idle_is_found_by_the_next_request(impatient, script):
+    home = impatient()
+    home.start()
+    home.place("m", script('repeat 3 token "w{n} "'))
+    [process] = home.runner_processes()
+    process.suspend()
+    home.exo("chat", "hello").failed(7, f"no progress for {STALL_SECONDS} s while taking up a request")
+    assert home.exo("chat", "hello").ok().out == "w0 w1 w2 \n"
+
+
+@pytest.mark.long
 def test_who_waits_in_line_longer_than_that_is_answered(impatient, script):
     home = impatient()
     home.start()

@@ -9,15 +9,16 @@ from exo_cli.engine.core.runners import (
     RunnerLoaded,
     RunnerLoading,
     RunnerReady,
+    RunnerRunning,
     RunnerWarmingUp,
 )
 from exo_cli.engine.core.tasks import ChatMessage, ChatParams
-from exo_cli.engine.runner.frames import Assign, Connect, Done, Generate, Load, StatusReport, Step, Warmup
+from exo_cli.engine.runner.frames import Assign, Connect, Done, Generate, Load, Memory, StatusReport, Step, Warmup
 from exo_cli.engine.runner.watch import Patience, Watch
 from tests.builders import an_instance
 
 PARAMS = ChatParams(messages=(ChatMessage(role="user", content="hi"),))
-PATIENCE = Patience(1, 2, 3, 4, 5, 6)
+PATIENCE = Patience(1, 2, 3, 4, 5, 6, 7)
 ASSIGN = Assign(instance=an_instance(), runner_id="i-0", threads=1)
 
 
@@ -96,9 +97,35 @@ def test_other_ranks_follow_in_silence(runner_id, expected):
     assert (silence(watch) or (None,))[0] == expected
 
 
+@pytest.mark.parametrize(("runner_id", "working"), [("i-0", "reading a prompt"), ("i-1", None)])
+def test_who_is_ready_takes_a_request_up_whatever_its_rank(runner_id, working):
+    watch = Watch(PATIENCE)
+    watch.ordered(Assign(instance=an_instance("i", ("a", "b")), runner_id=runner_id, threads=1))
+    watch.heard(StatusReport(status=RunnerIdle()))
+    watch.heard(StatusReport(status=RunnerReady()))
+    assert silence(watch) is None
+    watch.ordered(Generate(task_id="t", params=PARAMS))
+    watch.heard(Memory(resident_bytes=1))
+    assert silence(watch, most=4) is None
+    watch.ordered(Generate(task_id="u", params=PARAMS))
+    assert silence(watch) == (3, "no progress for 7 s while taking up a request")
+    watch.heard(StatusReport(status=RunnerRunning()))
+    assert (silence(watch) or (0, ""))[1].partition("while ")[2] == (working or "")
+
+
+def test_a_request_behind_another_is_taken_up_without_a_word():
+    watch = Watch(PATIENCE)
+    watch.heard(StatusReport(status=RunnerReady()))
+    watch.ordered(Generate(task_id="t", params=PARAMS))
+    watch.heard(StatusReport(status=RunnerRunning()))
+    watch.ordered(Generate(task_id="u", params=PARAMS))
+    watch.heard(Done(task_id="t", reason="stop"))
+    assert silence(watch) == (5, "no progress for 5 s while reading a prompt")
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("2", Patience(*[2] * 6)), ("2000", Patience(*[2000] * 6)), ("inf", Patience(*[float("inf")] * 6))]
+    [("2", Patience(*[2] * 7)), ("2000", Patience(*[2000] * 7)), ("inf", Patience(*[float("inf")] * 7))]
     + [(text, Patience()) for text in ("", "x", "-1", "nan", "0")],
 )
 def test_the_environment_replaces_it(value, expected):

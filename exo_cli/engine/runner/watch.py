@@ -37,7 +37,8 @@ class Patience:
     """Seconds without any progress after which a runner is given up, by what it does.
 
     Long, because a healthy runner that is killed helps nobody: a large model on a slow CPU takes minutes for a part of
-    a prompt, and a load may be a conversion, or come from a disk that has to wake.
+    a prompt, and a load may be a conversion, or come from a disk that has to wake. Only to take a request up is no
+    work at all.
     """
 
     starting: float = 120.0
@@ -46,6 +47,7 @@ class Patience:
     warming_up: float = 900.0
     prefill: float = 600.0
     decoding: float = 180.0
+    taking_up: float = 60.0
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> "Patience":
@@ -66,6 +68,7 @@ class Watch:
         self._setup: type[Order] | None = None
         self._tasks: dict[str, None] = {}
         self._is_decoding = False
+        self._is_ready = self._takes_up = False
         self._follows = False
         self._silent_seconds = 0.0
 
@@ -78,6 +81,8 @@ class Watch:
         if type(order) in _SETUP:
             self._setup = type(order)
         elif isinstance(order, Generate):
+            # Who is ready says at once that it runs, whatever its rank: one that was stopped while idle does not.
+            self._takes_up = self._takes_up or (self._is_ready and not self._tasks)
             self._tasks[order.task_id] = None
 
     def heard(self, report: Report) -> None:
@@ -91,8 +96,10 @@ class Watch:
         self._silent_seconds = 0.0
         if isinstance(report, Step):
             self._is_decoding = self._is_decoding or report.tokens > 0
-        elif isinstance(report, StatusReport) and self._setup and isinstance(report.status, _SETUP[self._setup][0]):
-            self._setup = None
+        elif isinstance(report, StatusReport):
+            self._is_ready, self._takes_up = isinstance(report.status, RunnerReady), False
+            if self._setup and isinstance(report.status, _SETUP[self._setup][0]):
+                self._setup = None
 
     def passed(self, seconds: float) -> str | None:
         """So much time has passed; a sentence when that was too much of silence."""
@@ -115,6 +122,8 @@ class Watch:
                 Warmup: self._patience.warming_up,
             }
             return doing, limits[self._setup]
+        if self._tasks and self._takes_up:
+            return "taking up a request", self._patience.taking_up
         if not self._tasks or self._follows:
             return None, 0.0
         if self._is_decoding:
