@@ -33,8 +33,8 @@ _SLEPT_SHARE = 0.7
 """Of the shortest of the remembered waits: when waits get shorter, the sleep is soon out of the way."""
 
 
-_PATIENCE_SECONDS = 900.0  # longer than the watch on rank 0 (runner.watch), which knows what is being done
-"""How long a rank waits for its neighbours inside one call; a chunk of a prompt is at most a few seconds of work."""
+_PATIENCE_SECONDS = 900.0
+"""How long a rank waits for its neighbours inside one call: longer than the watch on rank 0, which knows what is done."""
 PATIENCE_VARIABLE = "EXO_RING_SECONDS"
 
 
