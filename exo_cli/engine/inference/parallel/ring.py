@@ -34,7 +34,7 @@ _SLEPT_SHARE = 0.7
 
 
 _PATIENCE_SECONDS = 900.0
-"""How long a rank waits for its neighbours inside one call: longer than the watch on rank 0, which knows what is done."""
+"""How long a rank waits for its neighbours inside one call: longer than the watch on rank 0 does, see there."""
 PATIENCE_VARIABLE = "EXO_RING_SECONDS"
 
 
