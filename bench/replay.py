@@ -24,7 +24,7 @@ from exo_cli.engine.core.shards import Instance, Shard
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.topology import NodeFacts
 from exo_cli.engine.core.wire import Header, decode_line, encode_header, encode_record
-from exo_cli.engine.replayer import replay
+from exo_cli.engine.replaying import replay
 
 EVENTS = 100_000
 LONG, SHORT = 1_000_000, 10_000
@@ -42,7 +42,7 @@ COMING_UP: tuple[RunnerStatus, ...] = (
 SIZE = """
 import resource, sys
 from pathlib import Path
-from exo_cli.engine.replayer import replay
+from exo_cli.engine.replaying import replay
 replay(sys.argv[1])
 if sys.platform == "darwin":
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -214,7 +214,13 @@ def _see_also(path: tuple[str, ...], below: list[str]) -> list[str]:
     pages = [("-".join(path[:-1]), 1)] if len(path) > 1 else []
     pages += [("-".join((*path, name)), 1) for name in below]
     if len(path) == 1:
-        pages += [("exo-config", 5), ("exo-exit-codes", 7), ("exo-output", 7), ("exo-plugins", 7)]
+        pages += [
+            ("exo-config", 5),
+            ("exo-exit-codes", 7),
+            ("exo-output", 7),
+            ("exo-plugins", 7),
+            ("exo-recordings", 7),
+        ]
     return [
         f".BR {escaped(name)} ({section}){',' if number < len(pages) else ''}"
         for number, (name, section) in enumerate(pages, 1)

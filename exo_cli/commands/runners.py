@@ -83,6 +83,26 @@ def _show_changes(host: Host, event: Message, known: dict[str, Message], items: 
 
 
 @app.command()
+def why(
+    ctx: typer.Context,
+    subject: Annotated[
+        str, typer.Argument(metavar="ID", help="A runner, instance or node.", show_default="all of them")
+    ] = "",
+    output: OutputOption = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Say why nothing happens to runners: the planner's rules, and the one fact that stops each."""
+    host = Host.of(ctx)
+    with host.connect() as client:
+        reply = client.call("why", id=subject.removeprefix("runner/").removeprefix("instance/"))
+    if host.machine or host.format in {Format.JSON, Format.JSONL}:
+        host.show_list(views.REASON, reply)
+    else:
+        for line in views.reason_lines(reply["items"]):
+            host.console.data(line)
+
+
+@app.command()
 def logs(
     ctx: typer.Context,
     runner: RunnerArgument,

@@ -95,6 +95,19 @@ class EventLog(Protocol):
         """
         ...
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the newest segment is long enough to be closed."""
+        ...
+
+    def rotate(self, header: "Header") -> None:
+        """Go on in a new segment, which begins with the state at the last record; the oldest ones may go.
+
+        Raises:
+            OSError: there is no new one, and the old one goes on.
+        """
+        ...
+
     def restart(self, header: "Header") -> None:
         """Begin anew from a snapshot (a joiner, or another history): what was there moves to `abandoned/`."""
         ...

@@ -8,8 +8,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from time import time_ns
-from typing import Protocol
 
 import trio
 
@@ -55,15 +55,6 @@ ANSWER_SECONDS = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-class KeptLog(EventLog, Protocol):
-    """A log that also knows how far back it goes."""
-
-    @property
-    def first_index(self) -> int:
-        """The index of the oldest record here."""
-        ...
-
-
 class Waiter:
     """Somebody who waits for exactly one answer: a client of this node, or the handler of another node's request."""
 
@@ -85,7 +76,7 @@ class Pump:
     def __init__(
         self,
         replica: Replica,
-        log: KeptLog,
+        log: EventLog,
         notes: Notes,
         transport: Transport,
         nursery: trio.Nursery,
@@ -143,6 +134,8 @@ class Pump:
                 _give(answered)
             if effects.leave is not None:
                 self._leave(effects.leave)
+        if self.log.is_full and self.replica.state.index == self.log.last_index:
+            await self._rotate()
 
     async def _append(self, effects: Effects) -> Appended | AppendFailed:
         def write() -> None:
@@ -152,6 +145,14 @@ class Pump:
         if await self._written(write):
             return Appended(effects.append[-1].index)
         return AppendFailed(self.read_only)
+
+    async def _rotate(self) -> None:
+        """A new segment begins with the state; when the disk does not take it, the old one goes on."""
+        header = self.replica.header()
+        try:
+            await self._on_disk(partial(self.log.rotate, header))
+        except OSError as error:
+            _LOG.warning("the log goes on in its old segment: %s", error)
 
     def _begin_anew(self) -> None:
         """Restart the log if that is due; a disk that was full then may have room now."""

@@ -1,6 +1,7 @@
 """The manual: fresh, complete, clean, and hostile to nothing in a help text."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from exo_cli import manual
 from exo_cli.engine.core.errors import ExitCode
+from exo_cli.engine.core.foreign.kinds import KINDS
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted((CHECKOUT / "man").glob("man*/*"))
@@ -104,3 +106,9 @@ def test_pages_are_clean(page):
             pytest.skip(f"{check[0]} is not installed")
         done = subprocess.run([*check, page], capture_output=True, text=True, check=False)
         assert (done.stdout + done.stderr).strip() == ""
+
+
+def test_the_page_on_recordings_has_the_table_of_the_translator():
+    text = (CHECKOUT / "man/man7/exo-recordings.7").read_text()
+    written = re.findall(r'^\.BR (\w+) " \((\w+)\)"$', text, re.MULTILINE)
+    assert dict(written) == {kind: use for kind, (use, _) in KINDS.items()}

@@ -10,6 +10,7 @@ from exo_cli.engine.core.runners import RunnerFailed
 from exo_cli.engine.core.wire import Closing, Header
 from exo_cli.engine.log.disk import DiskLog
 from exo_cli.engine.log.memory import MemoryLog
+from exo_cli.engine.log.rotation import Limits
 from exo_cli.engine.ports import EventLog
 
 
@@ -34,11 +35,11 @@ def a_record(index: int, term: int = 1) -> Record:
 def make_log(request, tmp_path):
     made = []
 
-    def make(header: Header) -> EventLog:
+    def make(header: Header, **options) -> EventLog:
         if request.param == "disk":
-            log: EventLog = DiskLog.open_or_create(tmp_path / f"log{len(made)}", lambda: header)
+            log: EventLog = DiskLog.open_or_create(tmp_path / f"log{len(made)}", lambda: header, **options)
         else:
-            log = MemoryLog(header)
+            log = MemoryLog(header, **options)
         made.append(log)
         return log
 
@@ -133,3 +134,20 @@ def test_a_closed_log_takes_no_more_and_closes_twice(make_log):
         log.append([a_record(1)])
     with pytest.raises(AssertionError):
         log.restart(a_header())
+
+
+def test_a_full_segment_is_followed_by_another(make_log):
+    log = make_log(a_header(), limits=Limits(segment_bytes=1000))
+    assert not log.is_full
+    for start in range(0, 40, 10):
+        log.append([a_record(index) for index in range(start, start + 10)])
+        assert log.is_full
+        log.rotate(a_header(base_index=start + 9, base_term=1))
+        assert not log.is_full
+        assert (log.header.base_index, log.last_index, log.last_term) == (start + 9, start + 9, 1)
+    log.append([a_record(40)])
+    # The newest and the one before it; who needs more gets the state.
+    assert log.first_index == 30
+    assert [record.index for record in log.read(30)] == list(range(30, 41))
+    with pytest.raises(NotFoundError):
+        log.read(29)

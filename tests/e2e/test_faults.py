@@ -122,6 +122,18 @@ def test_a_runner_that_ignores_the_order_to_stop_is_ended(home, scripts):
     assert [runner["instance_id"] for runner in home.runners()] == [again]
 
 
+def test_why_a_runner_does_not_move_is_told_live(home, scripts):
+    with home.client() as client:
+        placed = client.call("place", model="m", engine=f"scripted:{scripts['slow']}", new=True)["item"]
+    wait_until(lambda: home.runners()[0]["status"] == "RunnerLoading", "a runner that loads")
+    told = home.exo("runners", "why", placed["instance_id"]).ok().out
+    assert "warm up                it is RunnerLoading, not RunnerLoaded" in told
+    [row] = home.exo("runners", "why", "-o", "json").ok().items
+    assert (row["runner_id"], row["stuck"]) == (placed["runners"][0], False)
+    assert len(row["rules"]) == 8
+    home.exo("runners", "why", "nobody").failed(3, "nothing that is placed is called 'nobody'")
+
+
 def test_a_chat_that_waits_for_its_model_hears_of_its_end(home, scripts):
     item = home.call("place", model="slow", engine=f"scripted:{scripts['slow']}")["item"]
     chat = home.begin("chat", "hello", "-m", "slow")

@@ -12,7 +12,7 @@ from exo_cli.engine.core.events import InstanceCreated, InstanceDeleted, NodeJoi
 from exo_cli.engine.core.reducer import apply
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.wire import Closing, Header, encode_closing, encode_header, encode_record, sealed
-from exo_cli.engine.replayer import replay
+from exo_cli.engine.replaying import replay
 from tests.builders import a_node, a_record, a_status, an_instance
 
 EVENTS = [
@@ -108,11 +108,12 @@ def test_the_standard_input(tmp_path, monkeypatch):
     assert answer["item"]["torn_tail"] == {"path": "<stdin>", "offset": len(b"".join(LINES)), "bytes": 14}
 
 
-@pytest.mark.parametrize("path", ["none.log", "empty"])
-def test_no_log_there(tmp_path, path):
-    (tmp_path / "empty").mkdir()
+def test_no_log_there(tmp_path):
     with pytest.raises(NotFoundError, match="there is no log"):
-        replay(str(tmp_path / path))
+        replay(str(tmp_path / "none.log"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadDataError, match="holds no event log"):
+        replay(str(tmp_path / "empty"))
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "some.log", "-", "seg"])
@@ -206,7 +207,7 @@ def test_an_unknown_event_stops_it_until_it_is_told_to_go_on(log):
 # Where to stop -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", range(-1, 6))
+@pytest.mark.parametrize("at", range(6))
 def test_the_state_at_an_index(tmp_path, log, at):
     segments(tmp_path / "log")
     for path in (log(*LINES), str(tmp_path / "log")):
@@ -253,3 +254,8 @@ def test_findings_name_the_runner_that_was_left_behind(log):
     assert (finding["id"], finding["since_index"], finding["until_index"]) == ("i-0", 5, None)
     assert finding["events"] == [1, 2, 3, 4]
     assert finding["remedy"] == "exo runners forget i-0"
+
+
+def test_what_is_nothing_but_damage_is_no_log_even_for_who_skips_it(log):
+    with pytest.raises(BadDataError, match="holds no event log"):
+        replay(log(b"\x80garbage\n", b"more\n"), skip_bad=True)

@@ -5,21 +5,34 @@ state at the base of the first header is taken as it is; what later headers and 
 was folded. A log with a gap is folded as it is; behind one, nothing is compared until a header brings a whole state.
 """
 
-from exo_cli.engine.core.events import Record
-from exo_cli.engine.core.invariants.checks import Checks
-from exo_cli.engine.core.invariants.findings import Findings
+from collections.abc import Callable
+from datetime import datetime
+from typing import cast
+
+from exo_cli.engine.core.events import Event, Record
+from exo_cli.engine.core.foreign.translator import Translator
+from exo_cli.engine.core.foreign.values import Fields
+from exo_cli.engine.core.history import Placed
+from exo_cli.engine.core.invariants.checks import SETTLED, Checks
+from exo_cli.engine.core.invariants.findings import Finding, Findings
 from exo_cli.engine.core.invariants.hard import at_point, gap, misplaced
-from exo_cli.engine.core.reducer import apply
+from exo_cli.engine.core.reasons import is_stuck, stuck_told
+from exo_cli.engine.core.reducer import apply, fold_event
 from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TaskStatus, TextGeneration
 from exo_cli.engine.core.wire import BadLineError, Closing, Header, Line
 
 FORMAT = "exo-log/1"
+RECORDING_FORMAT = "exo-explore/events"
+Watcher = Callable[[State, Placed, int], None]
 _NEVER = 1 << 64
 
 
 class Fold:
     """A log, folded as far as it was fed. `check` judges it by the invariants on the way."""
+
+    format = FORMAT
+    timed = True
 
     def __init__(self, *, check: bool = False) -> None:
         """Nothing was fed yet."""
@@ -36,17 +49,30 @@ class Fold:
         self._has_header = False
         self._is_whole = True
         self._skipped: dict[str, int] = {}
+        self._stop_time: datetime | None = None
+        self._last_at: datetime | None = None
+        self._watchers: list[Watcher] = []
+        self._size = 0
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have it see each event with the state that it meets, and the bytes that it takes."""
+        self._watchers.append(watcher)
+
+    def stop_after_time(self, at: datetime) -> None:
+        """`is_done` becomes true at the first record that is later."""
+        self._stop_time = at
 
     def stop_at(self, index: int) -> None:
         """`is_done` becomes true at this index, and what is fed after it is passed over."""
         self._stop_index = index
 
-    def feed(self, line: Line) -> None:
-        """Take the next line.
+    def feed(self, line: Line, size: int = 0) -> None:
+        """Take the next line, which is so many bytes long.
 
         Raises:
             BadLineError: a header whose state is none.
         """
+        self._size = size
         if type(line) is Record and not self.is_done:
             self._record(line)
         elif isinstance(line, Header) and not self.is_done:
@@ -70,10 +96,11 @@ class Fold:
     def result(self) -> dict[str, object]:
         """What the log adds up to: the item of the Replay document."""
         if self._check:
-            self._checks = self._checks or Checks(self.state, self.findings)
+            self._checks = self._checks or self._new_checks()
             self._checks.end(self.state)
+            self._find_stuck()
         return {
-            "format": FORMAT,
+            "format": self.format,
             "events": self.events,
             "first_index": self.first_index,
             "last_index": self.state.index,
@@ -91,27 +118,50 @@ class Fold:
                 self.is_done = True
                 return
             self._misplaced(record)
+        if self._stop_time is not None and record.at > self._stop_time:
+            self.is_done = True
+            return
+        self._last_at = record.at
         if self.first_index is None:
             self.first_index = index
+        if self._watchers:
+            placed = Placed(index, record.event, record.at, record.term, record.by, record.cause)
+            self._show(placed, self._size)
         if not self._check:
             apply(state, record)
         else:
-            self._apply_checked(record)
+            checks = self._checks = self._checks or self._new_checks()
+            touched = checks.before(state, record.event, index, record.at)
+            apply(state, record)
+            checks.after(state, touched, record.event, index, record.at)
         self.events += 1
         if index == self._stop_index:
             self.is_done = True
+
+    def _find_stuck(self) -> None:
+        """Instances that serve nobody and in which nothing can move again, as far as the log goes."""
+        for instance in self.state.instances.values():
+            known = [each for runner_id in instance.runner_ids if (each := self.state.runners.get(runner_id))]
+            waited = [self._last_at - each.since for each in known if self._last_at and each.since]
+            if self.timed and min(waited, default=SETTLED) < SETTLED:
+                continue
+            if is_stuck(self.state, instance, self._last_at, foreign=not self.timed):
+                since = max((each.since_index for each in known), default=self.state.index)
+                why = stuck_told(self.state, instance, self._last_at, foreign=not self.timed)
+                remedy = f"exo runners restart {instance.instance_id}"
+                self.findings.add(Finding("no_progress", instance.instance_id, since, why, remedy, events=[since]))
+
+    def _show(self, placed: Placed, size: int) -> None:
+        for watcher in self._watchers:
+            watcher(self.state, placed, size)
+
+    def _new_checks(self) -> Checks:
+        return Checks(self.state, self.findings, timed=self.timed)
 
     def _misplaced(self, record: Record) -> None:
         for finding in misplaced(self.state, record):
             self.findings.add(finding)
         self._is_whole = self._is_whole and record.index == self.state.index + 1
-
-    def _apply_checked(self, record: Record) -> None:
-        state, event = self.state, record.event
-        checks = self._checks = self._checks or Checks(state, self.findings)
-        touched = checks.before(state, event, record.index, record.at)
-        apply(state, record)
-        checks.after(state, touched, event, record.index, record.at)
 
     def _header(self, header: Header) -> None:
         if not self._has_header and self.first_index is None:
@@ -172,6 +222,65 @@ class Fold:
             "findings_left_out": self.findings.left_out,
         }
         return notes | {name: count for name, count in counts.items() if count}
+
+
+class RecordingFold(Fold):
+    """The same of what the public system recorded: fed with foreign events, which have a place and no time."""
+
+    format = RECORDING_FORMAT
+    timed = False
+
+    def __init__(self, *, check: bool = False) -> None:
+        """Nothing was fed yet."""
+        super().__init__(check=check)
+        self._translator = Translator()
+        self.on_counted: Callable[[str, int, int], None] | None = None
+
+    def feed_foreign(self, kind: str, fields: Fields, size: int = 0) -> None:
+        """Take the next event, which is so many bytes long; its index is its place.
+
+        Raises:
+            UnknownKindError: an event that is not known.
+            ValueError: one that is not what its kind says.
+        """
+        event = self._translator.translate(kind, fields)
+        if self.first_index is None:
+            self.first_index = 0
+        index = self.state.index + 1
+        if event is not None:
+            if self._watchers:
+                self._show(Placed(index, event), size)
+            self._take(event, index)
+        elif self.on_counted is not None:
+            self.on_counted(kind, index, size)
+        self.state.index = index
+        self.events += 1
+        self.is_done = index == self._stop_index
+
+    def pass_over(self, *, unknown: bool) -> None:
+        """An event was passed over; it keeps its place."""
+        self.state.index += 1
+        self._count("unknown_events" if unknown else "damaged_events")
+        self.is_done = self.state.index == self._stop_index
+
+    def _take(self, event: Event, index: int) -> None:
+        if not self._check:
+            fold_event(self.state, event, index, None)
+            return
+        checks = self._checks = self._checks or self._new_checks()
+        touched = checks.before(self.state, event, index, None)
+        fold_event(self.state, event, index, None)
+        checks.after(self.state, touched, event, index, None)
+
+    def result(self) -> dict[str, object]:
+        """What the recording adds up to, with what to ask of the public system as remedies."""
+        item = super().result()
+        for finding in cast("list[dict[str, object]]", item["findings"]):
+            finding["remedy"] = self._translator.remedy(str(finding["kind"]), str(finding["id"]))
+        return item
+
+    def _notes(self) -> dict[str, object]:
+        return super()._notes() | {name: count for name, count in self._translator.notes.items() if count}
 
 
 _CHATS = (TextGeneration, ImageGeneration, ImageEdits)

@@ -22,6 +22,7 @@ from exo_cli.engine.core.wire import (
     encode_header,
     encode_record,
 )
+from exo_cli.engine.log.rotation import PACKED, Limits, sweep, tidy
 from exo_cli.engine.log.scan import Entry, Torn, scan, segments_of
 from exo_cli.engine.log.segment import Pen, Segment, make_folder_durable, write_file
 from exo_cli.engine.paths import Lock
@@ -37,9 +38,10 @@ class DiskLog:
     last_index: int
     last_term: int
 
-    def __init__(self, folder: Path, *, sync: bool = True) -> None:
+    def __init__(self, folder: Path, *, sync: bool = True, limits: Limits | None = None) -> None:
         """Take the lock and read nothing yet: use `open_or_create`."""
         self.folder = folder
+        self.limits = limits or Limits()
         self.warnings: list[str] = []
         self._sync = sync
         self._segments: list[Segment] = []
@@ -54,6 +56,7 @@ class DiskLog:
         *,
         visit: Callable[[Line], None] | None = None,
         sync: bool = True,
+        limits: Limits | None = None,
     ) -> "DiskLog":
         """Open the log in `folder`, or begin one with the header that the factory makes.
 
@@ -65,7 +68,7 @@ class DiskLog:
             ConflictError: another process has it open.
             OSError: it cannot be written.
         """
-        log = cls(folder, sync=sync)
+        log = cls(folder, sync=sync, limits=limits)
         try:
             log._load(header_factory, visit or (lambda _line: None))
         except BaseException:
@@ -114,6 +117,24 @@ class DiskLog:
                 first_index += len(found)
         return records
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the newest segment is long enough to be closed, and holds anything beside its header."""
+        big = self._pen is not None and self._pen.end >= self.limits.segment_bytes
+        return big and self.last_index > self.header.base_index
+
+    def rotate(self, header: Header) -> None:
+        """Go on in a new segment, which begins with the state at the last record. Closed ones are packed and dropped.
+
+        Raises:
+            OSError: there is no new one; the old one goes on.
+        """
+        assert header.base_index == self.last_index, "a segment begins where the one before ends"
+        self._write_aside(_NEW, header)
+        self._begin(_NEW, header)
+        self.warnings += tidy(self.folder, self.limits)
+        self._segments = [each for each in self._segments if each.path.exists()]
+
     def restart(self, header: Header) -> None:
         """Begin anew from a snapshot; what was here moves to `abandoned/<time>-<term>-<index>/`.
 
@@ -145,7 +166,8 @@ class DiskLog:
 
     def _load(self, header_factory: Callable[[], Header], visit: Callable[[Line], None]) -> None:
         (self.folder / _NEW).unlink(missing_ok=True)
-        self._segments = [Segment(path) for path in segments_of(self.folder)]
+        sweep(self.folder)
+        self._segments = [Segment(path) for path in segments_of(self.folder) if path.suffix != PACKED]
         self._resume_restart()
         while self._segments:
             if self._load_newest(visit):
@@ -210,8 +232,8 @@ class DiskLog:
         names = (name if n == 1 else f"{name}.{n}" for n in count(1))
         target = next(path for name in names if not (path := self.folder / "abandoned" / name).exists())
         target.mkdir(parents=True)
-        for segment in self._segments:
-            segment.path.rename(target / segment.path.name)
+        for path in segments_of(self.folder):
+            path.rename(target / path.name)
         make_folder_durable(target)
         self._segments.clear()
 

@@ -9,13 +9,20 @@ from collections.abc import Sequence
 from exo_cli.engine.core.errors import NotFoundError
 from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.wire import LINE_LIMIT_BYTES, Closing, Header, decode_line, encode_record
+from exo_cli.engine.log.rotation import Limits
 
 
 class MemoryLog:
     """A log in memory."""
 
-    def __init__(self, header: Header) -> None:
+    header: Header
+    last_term: int
+    _first_index: int
+    _bytes: int
+
+    def __init__(self, header: Header, *, limits: Limits | None = None) -> None:
         """Begin a log with this header."""
+        self.limits = limits or Limits()
         self.warnings: list[str] = []
         self.abandoned: list[list[bytes]] = []
         self.closing: Closing | None = None
@@ -25,12 +32,12 @@ class MemoryLog:
     @property
     def first_index(self) -> int:
         """How far `read` can go back: the index of the oldest record here, or of the first one to come."""
-        return self.header.base_index + 1
+        return self._first_index
 
     @property
     def last_index(self) -> int:
         """Index of the last record, or the header's base index."""
-        return self.header.base_index + len(self._lines)
+        return self._first_index + len(self._lines) - 1
 
     def append(self, records: Sequence[Record]) -> None:
         """Take a batch, all of it or nothing."""
@@ -40,6 +47,7 @@ class MemoryLog:
             assert len(line) <= LINE_LIMIT_BYTES, f"record {index} would be a line of {len(line)} bytes"
         assert not self._is_closed, "the log is closed"
         self._lines += lines
+        self._bytes += sum(map(len, lines))
         if records:
             self.last_term = records[-1].term
 
@@ -61,6 +69,18 @@ class MemoryLog:
             limit_bytes -= len(self._lines[position])
         return records
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the newest segment is long enough to be closed."""
+        return self._bytes >= self.limits.segment_bytes
+
+    def rotate(self, header: Header) -> None:
+        """Go on in a new segment, which begins with the state at the last record. Of the older ones one stays."""
+        assert header.base_index == self.last_index, "a segment begins where the one before ends"
+        del self._lines[: self.header.base_index + 1 - self._first_index]
+        self._first_index = self.header.base_index + 1
+        self.header, self._bytes = header, 0
+
     def restart(self, header: Header) -> None:
         """Begin anew from a snapshot; what was here moves to `abandoned`."""
         assert not self._is_closed, "the log is closed"
@@ -79,3 +99,4 @@ class MemoryLog:
         self.header = header
         self.last_term = header.base_term
         self._lines: list[bytes] = []
+        self._first_index, self._bytes = header.base_index + 1, 0

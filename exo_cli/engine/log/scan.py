@@ -21,6 +21,7 @@ from exo_cli.engine.core.wire import (
     UnknownEventError,
     decode_line,
 )
+from exo_cli.engine.log.sources import open_source
 
 _BEGINNINGS = (b'{"index":', b'{"kind":"')
 _HEADER_BEGINNING = b'{"kind":"exo-log"'
@@ -37,6 +38,7 @@ class Entry(NamedTuple):
     number: int
     offset: int
     path: str
+    size: int
 
 
 class Skipped(NamedTuple):
@@ -67,34 +69,35 @@ Seen = Entry | Skipped | Torn
 
 
 def segments_of(folder: Path) -> list[Path]:
-    """The segments in a folder, oldest first."""
-    return sorted(path for path in folder.glob("*.log") if re.fullmatch(r"[0-9]{20}", path.stem))
+    """The segments in a folder, oldest first, packed ones (`.log.zst`) among them; of two of one name the plain one."""
+    found = (path for path in folder.iterdir() if re.fullmatch(r"[0-9]{20}\.log(\.zst)?", path.name))
+    return list({path.name[:20]: path for path in sorted(found, reverse=True)}.values())[::-1]
 
 
-def scan(source: Path | BinaryIO, *, skip_bad: bool = False, skip_unknown: bool = False) -> Iterator[Seen]:
+def scan(
+    source: Path | BinaryIO, name: str = "<stdin>", *, skip_bad: bool = False, skip_unknown: bool = False
+) -> Iterator[Seen]:
     """Headers, records and closings in order; `Torn` at the end if there is a torn tail; `Skipped` if asked to skip.
 
-    `source` is a file, a folder of segments (a header for each), or a binary stream.
+    `source` is a file, a folder of segments (a header for each), or a binary stream, called `name`. Files may be zstd.
 
     Raises:
         NotFoundError: no such file, or a folder without segments.
         BadDataError: damage, an unknown event, a newer format, no log at all; what came before has been yielded.
     """
     if not isinstance(source, Path):
-        yield from _Scan(source, "<stdin>", skip_bad=skip_bad, skip_unknown=skip_unknown).run()
+        yield from _Scan(source, name, skip_bad=skip_bad, skip_unknown=skip_unknown).run()
         return
     paths = segments_of(source) if source.is_dir() else [source]
     if not paths:
         raise NotFoundError(f"there is no log in {source}", f"ls {source}")
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                newest = path == paths[-1]
+        with open_source(path) as file:
+            newest = path == paths[-1]
+            try:
                 yield from _Scan(file, str(path), newest=newest, skip_bad=skip_bad, skip_unknown=skip_unknown).run()
-        except FileNotFoundError:
-            raise NotFoundError(f"there is no log {path}", f"ls {path.parent}") from None
-        except OSError as error:
-            raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {path}") from None
+            except OSError as error:
+                raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {path}") from None
 
 
 class _Scan:
@@ -126,7 +129,7 @@ class _Scan:
                 if self.last is None:
                     self._begin(line)
                 self.last = line
-                yield Entry(line, self.number, self.offset, path)
+                yield Entry(line, self.number, self.offset, path, len(raw))
                 if raw[-1] != _NEWLINE and self.newest:
                     yield self._torn(len(raw))
             except BadLineError as error:
@@ -151,7 +154,7 @@ class _Scan:
         if is_last and self.newest:
             if len(written) < len(raw) and (whole := self._whole(written)):
                 self.last = whole
-                yield Entry(whole, self.number, self.offset, self.path)
+                yield Entry(whole, self.number, self.offset, self.path, len(written))
                 yield self._torn(len(written), len(raw) - len(written))
                 return
             if self._is_torn(raw, written):

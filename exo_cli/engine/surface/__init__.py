@@ -28,6 +28,7 @@ def methods(node: "Node") -> dict[str, Method]:
         "runners": reads.runners,
         "instances": reads.instances,
         "watch": reads.watch,
+        "why": reads.why,
         "runner_logs": reads.runner_logs,
         "complete": reads.complete,
         "place": wishes.place,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from exo_cli.engine.control import Params, Tell
-from exo_cli.engine.core.errors import UsageError
+from exo_cli.engine.core.errors import NotFoundError, UsageError
 from exo_cli.engine.core.items import Item, instance_items, instance_status, runner_items
+from exo_cli.engine.core.reasons import reason_items
 from exo_cli.engine.runner.supervisor import log_path
 from exo_cli.engine.surface.asked import chosen, text
 from exo_cli.engine.surface.of_nodes import link_item, node_items, own_item
@@ -82,6 +83,14 @@ class Reads:
     async def instances(self, _params: Params, _tell: Tell) -> Item:
         """Nothing asked for; the result's items are the placed models."""
         return self._listed(instance_items(self._node.state))
+
+    async def why(self, params: Params, _tell: Tell) -> Item:
+        """`id` of a runner, an instance or a node (else all): items with the verdict of each of the planner's rules."""
+        wanted = text(params, "id") or ""
+        items = reason_items(self._node.state, wanted, self._node.pump.now().at)
+        if wanted and not items:
+            raise NotFoundError(f"nothing that is placed is called {wanted!a}", "exo runners")
+        return self._listed(items)
 
     async def watch(self, params: Params, tell: Tell) -> Item:
         """`what` (runners, nodes, instances); tells `changed` with all items now and at each change; has no result."""

@@ -1,0 +1,207 @@
+"""Questions: what is asked of a log beside its state: a story, its events, what it is made of, a part of its state."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from exo_cli.engine.core.errors import NotFoundError, UsageError
+from exo_cli.engine.core.history import History, Placed, about, concluded, row
+from exo_cli.engine.core.ids import instance_id_in
+from exo_cli.engine.core.reasons import reason_items
+from exo_cli.engine.core.replay import Fold, RecordingFold
+from exo_cli.engine.core.state import State
+from exo_cli.engine.core.statistics import Statistics
+from exo_cli.engine.replaying.source import home_of, last_index
+
+FILTERS = ("type", "id", "node", "client", "term")
+LAST_LINES = 10
+_TAIL_BYTES = 1 << 16
+_JOURNAL = ("journal.older.jsonl", "journal.jsonl")
+
+Row = dict[str, object]
+
+
+@dataclass
+class Questions:
+    """What is asked. `first` and `last` bound what is told of (negative: from the end), not what is folded."""
+
+    explain: str | None = None
+    why: str | None = None
+    node: str | None = None
+    stats: bool = False
+    filters: tuple[str, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    on_event: Callable[[Row], None] | None = None
+    _history: History | None = field(default=None, init=False)
+    _statistics: Statistics | None = field(default=None, init=False)
+    _last_at: datetime | None = field(default=None, init=False)
+    _wanted: dict[str, str] = field(default_factory=dict[str, str], init=False)
+
+    def begin(self, fold: Fold, path: str, at: int | str | None) -> int | None:
+        """Have the fold tell what is needed; the index to stop at, when it is one."""
+        at, self.first, self.last = _from_the_end(path, at, self.first, self.last)
+        point = self._stop(fold, at)
+        if self.explain is not None:
+            self._history = History(self.explain)
+            fold.watch(self._remember)
+        if self.why is not None:
+            fold.watch(self._note_time)
+        if self.stats:
+            self._statistics = Statistics()
+            fold.watch(self._count)
+            if isinstance(fold, RecordingFold):
+                fold.on_counted = self._count_kind
+        if self.on_event is not None:
+            self._wanted = dict(_filter(each) for each in self.filters)
+            fold.watch(self._tell)
+        return point
+
+    def _stop(self, fold: Fold, at: int | str | None) -> int | None:
+        if isinstance(at, str):
+            if not fold.timed:
+                raise UsageError("the public system's recordings have no times: give an index", "exo replay --help")
+            fold.stop_after_time(moment_in(at))
+            return None
+        if at is not None:
+            fold.stop_at(at)
+        return at
+
+    def _is_in_range(self, index: int) -> bool:
+        return (self.first is None or index >= self.first) and (self.last is None or index <= self.last)
+
+    def _remember(self, state: State, placed: Placed, _size: int) -> None:
+        if self._history is not None and self._is_in_range(placed.index):
+            self._history.see(state, placed)
+
+    def _note_time(self, _state: State, placed: Placed, _size: int) -> None:
+        self._last_at = placed.at
+
+    def _count(self, state: State, placed: Placed, size: int) -> None:
+        if self._statistics is not None and self._is_in_range(placed.index):
+            self._statistics.see(state, placed, size)
+
+    def _count_kind(self, kind: str, index: int, size: int) -> None:
+        if self._statistics is not None and self._is_in_range(index):
+            self._statistics.count(kind, size)
+
+    def _tell(self, state: State, placed: Placed, _size: int) -> None:
+        if self.on_event is not None and self._is_in_range(placed.index) and self._passes(state, placed):
+            self.on_event(row(state, placed))
+
+    def _passes(self, state: State, placed: Placed) -> bool:
+        facts = {
+            "type": placed.event.type,
+            "node": placed.by.node if placed.by else "",
+            "client": (placed.by.client if placed.by else None) or "",
+            "term": str(placed.term),
+        }
+        for key, value in self._wanted.items():
+            if key == "id":
+                if all(name != value for _, name in about(state, placed.event)):
+                    return False
+            elif facts[key] != value:
+                return False
+        return True
+
+    def answers(self, fold: Fold, item: Row, path: str) -> Row:
+        """What was found out, to stand beside the state."""
+        answers: Row = {}
+        if self._history is not None:
+            answers["story"] = _story(self._history, fold, item, path)
+        if self.why is not None:
+            answers["why"] = _reasons(fold, self.why, self.node, self._last_at)
+        if self._statistics is not None:
+            answers["statistics"] = self._statistics.item()
+        return answers
+
+
+def _from_the_end(
+    path: str, at: int | str | None, *bounds: int | None
+) -> tuple[int | str | None, int | None, int | None]:
+    """Negative indexes counted from the last record: -1 is the last one."""
+    numbers = [at, *bounds]
+    if any(isinstance(each, int) and each < 0 for each in numbers):
+        last = last_index(path)
+        if last is None:
+            raise UsageError("an index from the end needs a file, not a pipe", "exo replay --help")
+        numbers = [last + 1 + each if isinstance(each, int) and each < 0 else each for each in numbers]
+    return numbers[0], cast("int | None", numbers[1]), cast("int | None", numbers[2])
+
+
+def moment_in(text: str) -> datetime:
+    """A time as `--at` takes it: RFC 3339; without a zone it is UTC. Raises UsageError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"neither an index nor a time: {text!a}", "exo replay LOG --at 2026-01-31T12:00:00Z") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _filter(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in FILTERS:
+        raise UsageError(
+            f"not a filter: {text!a} (KEY=VALUE, KEY one of {', '.join(FILTERS)})",
+            "exo replay LOG --filter type=RunnerStatusUpdated",
+        )
+    return key, value
+
+
+def _reasons(fold: Fold, wanted: str, node: str | None, at: datetime | None) -> list[Row]:
+    rows = reason_items(fold.state, wanted, at, node=node or "", foreign=not fold.timed)
+    if not rows:
+        raise NotFoundError(
+            f"no instance that is placed, and no runner of one, is called {wanted!a}: the planner has no part in it",
+            f"exo replay LOG --explain {wanted}",
+        )
+    return rows
+
+
+def _story(history: History, fold: Fold, item: Row, path: str) -> Row:
+    things = history.exact
+    names = dict.fromkeys(name for _, name in things)
+    if not names:
+        raise NotFoundError(f"nothing in the log is called {history.wanted!a}", "exo replay LOG --stats")
+    if len(names) > 1:
+        lines = "".join(f"\n  {name}" for name in list(names)[:20])
+        raise UsageError(f"{history.wanted!a} is ambiguous{lines}", "exo replay LOG --explain ID", code="ambiguous")
+    [name] = names
+    findings = [each for each in cast("list[Row]", item["findings"]) if each["id"] == name]
+    return {
+        "id": name,
+        "sorts": [sort for sort, _ in things],
+        "moments": history.of(name),
+        "left_out": history.left_out,
+        "now": concluded(fold.state, things[0]),
+        "findings": findings,
+        "refused": list(_refused(path, name)),
+        "output": _last_lines(path, name),
+    }
+
+
+def _refused(path: str, name: str) -> Iterator[Row]:
+    """What the node whose log it is turned down: it never reached the log."""
+    home = home_of(path)
+    for file in (home / "state" / "journal" / each for each in _JOURNAL) if home else ():
+        with suppress(OSError):
+            for line in file.read_text(errors="replace").splitlines():
+                with suppress(ValueError):
+                    note = json.loads(line)
+                    if "refused" in str(note.get("kind")) and name in line:
+                        yield note
+
+
+def _last_lines(path: str, runner_id: str) -> list[str]:
+    home = home_of(path)
+    file = Path("/nonexistent") if home is None else home / "state" / "runners" / f"{runner_id}.log"
+    if instance_id_in(runner_id) == "" or "/" in runner_id:
+        return []
+    with suppress(OSError), file.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+        return stream.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+    return []

@@ -1,0 +1,110 @@
+"""The source of a replay: what somebody calls a log, where it lies, and what lies beside it in a node's home."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from exo_cli.engine.core.errors import BadDataError
+from exo_cli.engine.log.recordings import Foreign, recorded
+from exo_cli.engine.log.scan import Entry, Seen, Torn, scan, segments_of
+from exo_cli.engine.log.sources import format_of, open_source, piped_source
+
+STANDARD_INPUT = "-"
+# Below a node's home (EXO_HOME), below its data folder, or the folder itself.
+_LOG_FOLDERS = ("", "log", "data/log")
+_LAST_BYTES = 1 << 17
+
+
+class Lenient(NamedTuple):
+    """What is passed over instead of refused."""
+
+    skip_bad: bool
+    skip_unknown: bool
+
+
+class Source:
+    """What somebody called a log: one stream, or a folder of segments (`folder`)."""
+
+    def __init__(self, path: str) -> None:
+        """Open it, and look at what it is."""
+        self.name, self.folder, self.stream = path, _segments_below(path), None
+        if self.folder is None:
+            is_piped = path == STANDARD_INPUT
+            self.name = "<stdin>" if is_piped else path
+            self.stream = piped_source(sys.stdin.buffer, self.name) if is_piped else open_source(Path(path))
+        try:
+            self.form = "ours" if self.stream is None else format_of(self.stream)
+        except BadDataError:
+            self.close()
+            raise
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the public system wrote it."""
+        return self.form != "ours"
+
+    def lines(self, lenient: Lenient) -> Iterator[Seen]:
+        """Our own lines."""
+        source = self.stream if self.folder is None else self.folder
+        assert source is not None, "one or the other"
+        return scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown)
+
+    def events(self) -> Iterator[Foreign | Torn]:
+        """Foreign events."""
+        assert self.stream is not None, "a folder holds our own"
+        return recorded(self.stream, self.form, self.name)
+
+    def close(self) -> None:
+        """Let go of a file."""
+        if self.stream is not None:
+            self.stream.close()
+
+
+def _segments_below(path: str) -> Path | None:
+    """The folder of segments that a folder means; None when it is no folder."""
+    given = Path(path)
+    if path == STANDARD_INPUT or not given.is_dir():
+        return None
+    folders = [given / each for each in _LOG_FOLDERS]
+    found = next((each for each in folders if each.is_dir() and segments_of(each)), None)
+    if found is None:
+        raise BadDataError(f"{given} holds no event log", f"ls {shlex.quote(path)}", "exo node show")
+    return found
+
+
+def home_of(path: str) -> Path | None:
+    """The node's home that a log lies in: what its journal and its runners have said is there too."""
+    given = Path(path).absolute()
+    if (given / "data" / "log").is_dir():
+        return given
+    above = (given if given.is_dir() else given.parent, *given.parents)
+    return next((each.parent.parent for each in above if each.parts[-2:] == ("data", "log")), None)
+
+
+def last_index(path: str) -> int | None:
+    """The index of the last record, found from the end where that can be; None on the standard input or when nothing
+    is there.
+    """
+    if path == STANDARD_INPUT:
+        return None
+    found: int | None = None
+    folder = _segments_below(path)
+    newest = path if folder is None else str(segments_of(folder)[-1])
+    with suppress(OSError), Path(newest).open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
+        if indexes := re.findall(rb'^\{"index":([0-9]+),', file.read(), re.MULTILINE):
+            return int(indexes[-1])
+    source = Source(newest)
+    try:
+        if source.is_recording:
+            return sum(isinstance(each, Foreign) for each in source.events()) - 1
+        for seen in source.lines(Lenient(skip_bad=True, skip_unknown=True)):
+            if isinstance(seen, Entry):
+                found = getattr(seen.line, "index", found)
+    finally:
+        source.close()
+    return found
