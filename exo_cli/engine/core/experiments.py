@@ -6,8 +6,9 @@ what follows; recorded hashes and command outcomes say nothing here.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from exo_cli.engine.core.events import Event
 from exo_cli.engine.core.history import Placed, about
@@ -107,24 +108,26 @@ def shrunk(recorded: Recorded, finding: Finding) -> list[Placed]:
     def shows(placed: Sequence[Placed]) -> bool:
         return reason in map(reason_of, recorded.judge(placed).in_order())
 
-    for candidates in (*_related(recorded, finding.id), recorded.placed):
+    for candidates in chain(_related(recorded, finding.id), [recorded.placed]):
         if shows(candidates):
             return _least(candidates, shows)
     raise KeyError(reason)
 
 
-def _related(recorded: Recorded, name: str) -> tuple[list[Placed], list[Placed]]:
-    """The events about the subject; and those about what it has to do with as well: its instance, its node."""
+def _related(recorded: Recorded, name: str) -> Iterator[list[Placed]]:
+    """Ever more of the events: about the subject; and mainly about what it hangs on; and about that in any way."""
     state = recorded.base.copy()
     names = {name, *name.split("/", 1)}
-    told: list[tuple[Placed, frozenset[str]]] = []
+    told: list[tuple[Placed, list[str]]] = []
     for each in recorded.placed:
-        told.append((each, frozenset(found for _, found in about(state, each.event))))
+        things = list(about(state, each.event))
+        told.append((each, [found for _, found in things]))
         if name in told[-1][1]:
-            names.update(found for sort, found in about(state, each.event) if sort in {"instance", "node"})
+            names.update(found for sort, found in things if sort in {"instance", "node"})
         fold_event(state, each.event, each.index, each.at)
-    near = [each for each, found in told if name in found]
-    return near, [each for each, found in told if names & found]
+    yield [each for each, found in told if name in found]
+    yield [each for each, found in told if name in found or (found[:1] and found[0] in names)]
+    yield [each for each, found in told if not names.isdisjoint(found)]
 
 
 def _least(placed: Sequence[Placed], shows: Callable[[Sequence[Placed]], bool]) -> list[Placed]:
