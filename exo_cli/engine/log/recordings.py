@@ -77,7 +77,6 @@ class _Array:
         self._stream, self._name = stream, name
         self._decoder, self._utf8 = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")()
         self._text, self._at, self._before = "", 0, 0
-        self._is_over = False
 
     def more(self) -> bool:
         """Read on; False at the end."""

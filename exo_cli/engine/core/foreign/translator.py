@@ -143,7 +143,7 @@ class Translator:
         model_id, node_id = str(shard["model_card"]["model_id"]), str(inner["node_id"])
         part = (shard.get("start_layer"), shard.get("end_layer"), shard.get("device_rank"))
         # Two shards of one model on one node are one entry there.
-        self.notes["downloads_merged"] += self._shards.setdefault((node_id, model_id), part) != part
+        self.notes["downloads_merged"] += self._shards.get((node_id, model_id), part) != part
         self._shards[node_id, model_id] = part
         sizes = inner.get("download_progress") or inner
         total = n_bytes(sizes.get("total"))
