@@ -40,7 +40,7 @@ chat: ready
 	@.venv/bin/exo chat --temperature 0 --no-stdin -- "$$CHAT_PROMPT"
 
 test: ready
-	@.venv/bin/pytest -q -n 2 --dist loadfile -m "not system and not long and not accept"
+	@.venv/bin/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not system and not long and not accept"
 
 check:
 	@.ci/run --without-packages

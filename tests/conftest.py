@@ -11,6 +11,12 @@ def pytest_addoption(parser):
     parser.addoption("--rewrite", action="store_true", help="write tests/scripts/*.txt anew; then read the diff")
 
 
+def pytest_collection_modifyitems(items):
+    """The files that mostly wait for processes come first: while they wait, the other workers compute."""
+    waiting = ("e2e", "inference", "runner")
+    items.sort(key=lambda item: item.path.parent.name not in waiting)
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory):
     """Where the homes of the tests lie."""

@@ -64,6 +64,7 @@ def test_a_runner_that_is_killed_ends_its_chat_and_is_started_again(home, script
     assert fresh.pid != process.pid
 
 
+@pytest.mark.long
 def test_a_runner_that_is_stopped_in_its_tracks_is_given_up_and_started_again(new_home, scripts):
     home = new_home()
     home.environment |= {"EXO_STALL_SECONDS": "5"}
@@ -107,6 +108,7 @@ def test_a_request_that_fails_fails_alone(home, scripts):
     assert home.runners()[0]["failures"] == 0
 
 
+@pytest.mark.long
 def test_a_runner_that_ignores_the_order_to_stop_is_ended(home, scripts):
     instance = home.place("m", scripts["deaf"])
     chat = home.begin("chat", "hello")

@@ -40,6 +40,7 @@ def test_a_copy_of_the_master_of_two_leaves_too(master, new_home):
     second.stop()
 
 
+@pytest.mark.long
 def test_a_node_whose_peer_is_not_there_says_so_and_goes_on_trying(new_home):
     home, port = new_home(), free_port()
     node = home.begin("node", "start", "--listen", home.address, "--peer", f"127.0.0.1:{port}")
@@ -65,6 +66,7 @@ def test_a_node_cannot_be_its_own_peer(new_home):
     wait_until(lambda: "it is the address of this node itself" in by_name.err, "a warning")
 
 
+@pytest.mark.long
 def test_the_command_that_starts_one_in_the_background_says_so_as_well(master, new_home):
     copy = a_copy(master, new_home)
     words = ("node", "start", "--detach", "--listen", copy.address, "--peer", master.address)
@@ -77,6 +79,7 @@ def test_the_command_that_starts_one_in_the_background_says_so_as_well(master, n
     lost.exo("node", "stop").ok()
 
 
+@pytest.mark.long
 def test_a_node_that_joins_another_cluster_says_what_ends(master, new_home, script):
     home = new_home()
     home.start(engine=script('token "w"'))
