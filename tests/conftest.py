@@ -1,6 +1,7 @@
 """What every test stands on: an environment of its own, so that no test reads or writes the user's folders."""
 
 import itertools
+import signal
 
 import pytest
 
@@ -9,6 +10,11 @@ _COUNT = itertools.count()
 
 def pytest_addoption(parser):
     parser.addoption("--rewrite", action="store_true", help="write tests/scripts/*.txt anew; then read the diff")
+
+
+def pytest_configure():
+    """A shell has its background jobs ignore Ctrl-C, and what they start inherits that: here it is always heard."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
