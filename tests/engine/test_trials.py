@@ -65,7 +65,9 @@ def test_what_is_not_there_or_no_event_is_refused(tmp_path):
         trial(recording("clean.bin"), [], [(5, str(tmp_path / "none"))])
 
 
-@pytest.mark.parametrize(("name", "kind"), FAULTS)
+@pytest.mark.parametrize(
+    ("name", "kind"), [FAULTS[0], *(pytest.param(*each, marks=pytest.mark.long) for each in FAULTS[1:])]
+)
 def test_a_fault_shrinks_to_a_test_that_fails_for_the_same_reason(tmp_path, name, kind):
     finding, placed, test = shrink(recording(name), kind)
     assert len(placed) <= 6

@@ -90,6 +90,7 @@ def test_two_ranks_compute_what_one_does(alone, of_two, name):
     assert of_two[name] == alone[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FOR_THREE)
 def test_three_ranks_compute_what_one_does(alone, of_three, name):
     assert of_three[name] == alone[name]
