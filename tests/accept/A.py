@@ -10,8 +10,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from exo_cli.engine import replayer
 from exo_cli.engine.core.errors import BadDataError, BadStateError
+from exo_cli.engine.replaying import replay
 from tests.e2e.cluster import FOR_EVER, PROGRAM, alive, broken_hub, wait_until
 
 TIMES = 20
@@ -68,7 +68,7 @@ def test_a_runner_is_killed_twenty_times(new_home, scripts, figure):
     assert len(home.records()) - before[0] <= TIMES * 12
     figure(f"log of {TIMES} killed runners, each with a chat", grown(home, before))
     figure("from kill -9 of a runner to the end of its chat", f"{max(seconds):.2f} s at most", "3 s")
-    folded = replayer.replay(str(home.paths.log))
+    folded = replay(str(home.paths.log))
     assert folded["item"]["state_hash"] == home.show()["state_hash"]
     assert home.stop().code == 0
 
@@ -116,7 +116,7 @@ def test_a_log_is_cut_and_flipped_at_every_byte(new_home, scripts, figure, tmp_p
     [segment] = home.paths.log.glob("*.log")
     data = segment.read_bytes()
     lines = data.splitlines(keepends=True)
-    full = replayer.replay(str(segment))
+    full = replay(str(segment))
     assert full["exit_code"] == 0
     assert full["item"]["state_hash"] == whole["state_hash"]
     last = full["item"]["last_index"]
@@ -128,7 +128,7 @@ def test_a_log_is_cut_and_flipped_at_every_byte(new_home, scripts, figure, tmp_p
     torn = 0
     for cut in range(first_cut, len(data)):
         file.write_bytes(data[:cut])
-        folded = replayer.replay(str(file))["item"]
+        folded = replay(str(file))["item"]
         whole_lines = data[:cut].count(b"\n")
         missing = sum(at >= whole_lines for at in ends)
         assert last - missing <= folded["last_index"] <= last, cut
@@ -145,7 +145,7 @@ def test_a_log_is_cut_and_flipped_at_every_byte(new_home, scripts, figure, tmp_p
         flipped[at] ^= 0x15
         file.write_bytes(flipped)
         with pytest.raises(BadDataError) as caught:
-            replayer.replay(str(file))
+            replay(str(file))
         assert caught.value.exit_code == 12
         assert str(begin) in str(caught.value.message), caught.value.message
         refused += 1
@@ -159,7 +159,7 @@ def test_a_log_is_cut_and_flipped_at_every_byte(new_home, scripts, figure, tmp_p
     home.place("m", scripts["short"])
     assert home.exo("chat", "hello").ok().out == "Hello\n"
     assert home.stop().code == 0
-    assert replayer.replay(str(home.paths.log))["exit_code"] == 0
+    assert replay(str(home.paths.log))["exit_code"] == 0
 
 
 def test_a_node_is_killed_twenty_times(new_home, scripts, figure):
@@ -178,7 +178,7 @@ def test_a_node_is_killed_twenty_times(new_home, scripts, figure):
         home.start()
         wait_status(home, instance, "ready")
     figure("from kill -9 of a node to the end of its runner", f"{max(seconds):.2f} s at most", "3 s")
-    assert replayer.replay(str(home.paths.log))["exit_code"] == 0
+    assert replay(str(home.paths.log))["exit_code"] == 0
 
 
 def test_an_idle_node_does_next_to_nothing(new_home, scripts, figure):
