@@ -267,6 +267,8 @@ TABLE: "dict[str, Any]" = {
     '--node': ('Of --why: only runners of this node', 'node'),
     '--events': ('Print the events, one a line', None),
     '--filter': ('Only events whose type, id, node, client or term is this', ''),
+    '--follow': ('Print the events that come, and what goes wrong', None),
+    '-f': ('Print the events that come, and what goes wrong', None),
     '--stats': ('Count by type, node and hour, and name what floods', None),
     '--without': ('What is found when this record is left out', ''),
     '--with': ('What is found with the event in FILE put in before INDEX', ''),
@@ -282,7 +284,7 @@ TABLE: "dict[str, Any]" = {
     '--help': ('Show this message and exit', None),
     '-h': ('Show this message and exit', None),
    },
-   'arguments': [('file', False)],
+   'arguments': [('file', True)],
   },
   'completion': {
    'help': 'Print the completion script of a shell',

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exo_cli.console import Table, visible
+from exo_cli.console import Table
 
 Item = Mapping[str, Any]
 
@@ -46,7 +46,8 @@ def said(value: object) -> str:
     return str(value)
 
 
-def _of(key: str) -> Callable[[Item], str]:
+def shown(key: str) -> Callable[[Item], str]:
+    """What stands under a key, for people."""
     return lambda item: said(item.get(key))
 
 
@@ -89,15 +90,15 @@ NODE = Kind(
     "node",
     "node_id",
     (
-        Column("NODE", _of("node_id")),
-        Column("NAME", _of("name"), elastic=True),
-        Column("STATE", _of("state")),
-        Column("MASTER", _of("master")),
-        Column("VOTER", _of("voter"), wide=True),
+        Column("NODE", shown("node_id")),
+        Column("NAME", shown("name"), elastic=True),
+        Column("STATE", shown("state")),
+        Column("MASTER", shown("master")),
+        Column("VOTER", shown("voter"), wide=True),
         Column("MEMORY", _memory),
-        Column("BACKENDS", _of("backends")),
-        Column("VERSION", _of("version"), wide=True),
-        Column("ADDRESSES", _of("addresses"), wide=True, elastic=True),
+        Column("BACKENDS", shown("backends")),
+        Column("VERSION", shown("version"), wide=True),
+        Column("ADDRESSES", shown("addresses"), wide=True, elastic=True),
     ),
 )
 RUNNER = Kind(
@@ -105,18 +106,18 @@ RUNNER = Kind(
     "runner",
     "runner_id",
     (
-        Column("RUNNER", _of("runner_id")),
+        Column("RUNNER", shown("runner_id")),
         Column("STATUS", _status),
-        Column("MODEL", _of("model"), elastic=True),
-        Column("NODE", _of("node_id")),
+        Column("MODEL", shown("model"), elastic=True),
+        Column("NODE", shown("node_id")),
         Column("RANK", _rank),
         Column("LAYERS", _layers),
-        Column("ENGINE", _of("engine"), wide=True),
-        Column("STRATEGY", _of("strategy"), wide=True),
-        Column("INSTANCE", _of("instance_id"), wide=True),
-        Column("SINCE", _of("since"), wide=True),
-        Column("ERROR", _of("error"), elastic=True),
-        Column("LAST ERROR", _of("last_error"), wide=True, elastic=True),
+        Column("ENGINE", shown("engine"), wide=True),
+        Column("STRATEGY", shown("strategy"), wide=True),
+        Column("INSTANCE", shown("instance_id"), wide=True),
+        Column("SINCE", shown("since"), wide=True),
+        Column("ERROR", shown("error"), elastic=True),
+        Column("LAST ERROR", shown("last_error"), wide=True, elastic=True),
     ),
 )
 INSTANCE = Kind(
@@ -124,13 +125,13 @@ INSTANCE = Kind(
     "instance",
     "instance_id",
     (
-        Column("INSTANCE", _of("instance_id")),
-        Column("STATUS", _of("status")),
-        Column("MODEL", _of("model"), elastic=True),
-        Column("STRATEGY", _of("strategy"), wide=True),
-        Column("NODES", _of("nodes"), elastic=True),
-        Column("PROGRESS", _of("progress"), elastic=True),
-        Column("ERROR", _of("error"), elastic=True),
+        Column("INSTANCE", shown("instance_id")),
+        Column("STATUS", shown("status")),
+        Column("MODEL", shown("model"), elastic=True),
+        Column("STRATEGY", shown("strategy"), wide=True),
+        Column("NODES", shown("nodes"), elastic=True),
+        Column("PROGRESS", shown("progress"), elastic=True),
+        Column("ERROR", shown("error"), elastic=True),
     ),
 )
 
@@ -201,95 +202,3 @@ def chat_figures(item: Item) -> str:
     if item.get("seed") is not None:
         parts.append(f"seed {item['seed']}")
     return ", ".join(parts)
-
-
-def replay_summary(item: Item, *, checked: bool) -> Table:
-    """What a fold came to, as rows."""
-    state: Item = item.get("state") or {}
-    found = item.get("findings") or ()
-    sizes = [f"{len(state[key])} {key}" for key in ("nodes", "instances", "runners", "tasks") if key in state]
-    rows = [
-        ("format", said(item.get("format"))),
-        ("events", f"{said(item.get('events'))} ({said(item.get('first_index'))} to {said(item.get('last_index'))})"),
-        ("state", ", ".join(sizes) or "-"),
-        ("state hash", said(item.get("state_hash"))),
-        ("torn tail", said(item.get("torn_tail"))),
-        ("findings", str(len(found)) if checked or found else "not looked for (--check)"),
-    ]
-    return Table(("", ""), tuple(rows))
-
-
-def findings(found: Sequence[Item]) -> Table:
-    """What is wrong, since when, why, and what to do."""
-    rows = [tuple(said(each.get(key)) for key in ("kind", "id", "since_index", "why", "remedy")) for each in found]
-    return Table(("FINDING", "ID", "SINCE", "WHY", "REMEDY"), tuple(rows), frozenset({3, 4}))
-
-
-def event_line(row: Item) -> str:
-    """An event of a log, as one line: index, time, who, what."""
-    at = f"{row['at']}  " if row.get("at") else ""
-    by = f"  ({row['by']}{' for ' + str(row['client']) if row.get('client') else ''})" if row.get("by") else ""
-    cause = f"  [follows {row['cause']}]" if row.get("cause") is not None else ""
-    return visible(f"{said(row.get('index')):>8}  {at}{said(row.get('what'))}{by}{cause}")
-
-
-def finding_line(finding: Item) -> str:
-    """A finding, as one line below a heading."""
-    return visible(f"  {finding['kind']} {finding['id']}, since record {finding['since_index']}: {finding['why']}")
-
-
-def story_lines(story: Item) -> list[str]:
-    """The story of one thing, from its beginning to how it stands at the end."""
-    lines = [event_line(each) for each in story["moments"]]
-    if story["left_out"]:
-        lines.insert(len(lines) // 4, f"          ... {story['left_out']} events are left out")
-    lines += [
-        visible(f" refused  {said(each.get('at'))}  {said(each.get('reason') or each.get('why'))} (in no log)")
-        for each in story["refused"]
-    ]
-    lines += ["", visible(f"{story['id']}: {story['now']}")]
-    for each in story["findings"]:
-        lines.append(visible(f"finding: {each['kind']}, since record {each['since_index']}: {each['why']}"))
-        lines.append(visible(f"remedy:  {each['remedy']}"))
-    if story["output"]:
-        lines += ["", "the last lines of its process:", *(visible(f"  {line}") for line in story["output"])]
-    return lines
-
-
-REASON = Kind("Reason", "runner", "runner_id", (Column("RUNNER", _of("runner_id")), Column("STATUS", _of("status"))))
-
-
-def reason_lines(reasons: Sequence[Item]) -> list[str]:
-    """For each runner the planner's rules in order, and what they come to."""
-    lines: list[str] = []
-    for each in reasons:
-        lines += [*([""] if lines else []), f"{each['runner_id']} on node {each['node_id']}: {said(each['status'])}"]
-        lines += [f"  {'*' if rule['acts'] else ' '} {rule['rule']:<22} {rule['why']}" for rule in each["rules"]]
-        acts = next((rule["why"] for rule in each["rules"] if rule["acts"]), "nothing is to be done")
-        lines.append(f"  {'no progress: nothing in its instance can move again' if each['stuck'] else acts}")
-    return [visible(line) for line in lines]
-
-
-def statistics_tables(statistics: Item) -> list[Table]:
-    """What a log is made of."""
-    types = [(said(each["type"]), said(each["events"]), bytes_said(each["bytes"])) for each in statistics["types"]]
-    busiest = [
-        (
-            "flood" if each["flood"] else "",
-            *(
-                said(each[key])
-                for key in ("sort", "id", "type", "events", "most_in_minute", "first_index", "last_index")
-            ),
-        )
-        for each in statistics["busiest"]
-    ]
-    counted = (("NODE", statistics["nodes"]), ("HOUR", statistics["hours"]))
-    return [
-        Table(("TYPE", "EVENTS", "BYTES"), tuple(types)),
-        *(
-            Table((header, "EVENTS"), tuple((name, said(count)) for name, count in counts.items()))
-            for header, counts in counted
-            if counts
-        ),
-        Table(("", "SORT", "ID", "TYPE", "EVENTS", "IN A MINUTE", "FIRST", "LAST"), tuple(busiest)),
-    ]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from exo_cli import views
+from exo_cli import replay_views, views
 from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
 from exo_cli.console import Format
 from exo_cli.engine.client import Client
@@ -96,9 +96,9 @@ def why(
     with host.connect() as client:
         reply = client.call("why", id=subject.removeprefix("runner/").removeprefix("instance/"))
     if host.machine or host.format in {Format.JSON, Format.JSONL}:
-        host.show_list(views.REASON, reply)
+        host.show_list(replay_views.REASON, reply)
     else:
-        for line in views.reason_lines(reply["items"]):
+        for line in replay_views.reason_lines(reply["items"]):
             host.console.data(line)
 
 

@@ -4,9 +4,10 @@
 do with its runners, the loss of a node with the runners on it. `told` says in a sentence what it does to the state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import cast
 
 from exo_cli.engine.core.events import (
     By,
@@ -207,13 +208,22 @@ class History:
     def see(self, state: State, placed: Placed) -> None:
         """Take an event, with the state that it meets."""
         found = [thing for thing in about(state, placed.event) if thing[1].startswith(self.wanted)]
-        if not found:
-            return
+        if found:
+            self.take(found, row(state, placed))
+
+    def take(self, found: Sequence[Thing], moment: dict[str, object]) -> None:
+        """Take what an event was, and the things that are called so which it has to do with."""
         self.things.update(dict.fromkeys(found))
-        self._moments.append((frozenset(name for _, name in found), row(state, placed)))
+        self._moments.append((frozenset(name for _, name in found), moment))
         if len(self._moments) > MOMENTS_KEPT:
             self.left_out += MOMENTS_KEPT // 4
             del self._moments[MOMENTS_KEPT // 4 : MOMENTS_KEPT // 2]
+
+    def fill(self, rows: Callable[[Iterable[int]], Iterable[dict[str, object]]]) -> None:
+        """Put the whole moments where only their places were taken."""
+        places = [cast("int", moment["index"]) for _, moment in self._moments]
+        names = [found for found, _ in self._moments]
+        self._moments = list(zip(names, rows(places), strict=True))
 
     @property
     def exact(self) -> list[Thing]:

@@ -5,27 +5,26 @@ state at the base of the first header is taken as it is; what later headers and 
 was folded. A log with a gap is folded as it is; behind one, nothing is compared until a header brings a whole state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import cast
+from typing import Any
 
-from exo_cli.engine.core.events import Event, Record
-from exo_cli.engine.core.foreign.translator import Translator
-from exo_cli.engine.core.foreign.values import Fields
+from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.checks import SETTLED, Checks
 from exo_cli.engine.core.invariants.findings import Finding, Findings
 from exo_cli.engine.core.invariants.hard import at_point, gap, misplaced
+from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.reasons import is_stuck, stuck_told
-from exo_cli.engine.core.reducer import apply, fold_event
+from exo_cli.engine.core.reducer import apply
 from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TaskStatus, TextGeneration
 from exo_cli.engine.core.wire import BadLineError, Closing, Header, Line
 
 FORMAT = "exo-log/1"
-RECORDING_FORMAT = "exo-explore/events"
 Watcher = Callable[[State, Placed, int], None]
 _NEVER = 1 << 64
+_CHATS = (TextGeneration, ImageGeneration, ImageEdits)
 
 
 class Fold:
@@ -92,6 +91,38 @@ class Fold:
     def tear(self, path: str, offset: int, n_bytes: int) -> None:
         """The log has a torn tail: so many bytes from the offset on are no record."""
         self.torn_tail = {"path": path, "offset": offset, "bytes": n_bytes}
+
+    def mark(self) -> dict[str, object]:
+        """How far a fold without checks has come, beside its state: with both, another one goes on from here."""
+        return {
+            "events": self.events,
+            "first_index": self.first_index,
+            "diverged": self.diverged,
+            "is_whole": self._is_whole,
+            "last_at": moment(self._last_at),
+            "findings": [each.item() for each in self.findings.in_order()],
+            "left_out": self.findings.left_out,
+        }
+
+    def resume(self, state: State, mark: Mapping[str, Any]) -> None:
+        """Go on from a state and the mark of the fold that had it."""
+        self.state, self._has_header, self.is_done = state, True, state.index >= self._stop_index
+        self.events, self.first_index = mark["events"], mark["first_index"]
+        self.diverged, self._is_whole = mark["diverged"], mark["is_whole"]
+        self._last_at = datetime.fromisoformat(mark["last_at"]) if mark["last_at"] else None
+        for each in mark["findings"]:
+            self.findings.add(Finding(**each))
+        self.findings.left_out = mark["left_out"]
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The time of the last record."""
+        return self._last_at
+
+    def pass_time(self, at: datetime) -> None:
+        """It is this late, and nothing more is in the log: what had to be settled by now is not."""
+        if self._checks is not None:
+            self._checks.pass_time(self.state, at)
 
     def result(self) -> dict[str, object]:
         """What the log adds up to: the item of the Replay document."""
@@ -222,65 +253,3 @@ class Fold:
             "findings_left_out": self.findings.left_out,
         }
         return notes | {name: count for name, count in counts.items() if count}
-
-
-class RecordingFold(Fold):
-    """The same of what the public system recorded: fed with foreign events, which have a place and no time."""
-
-    format = RECORDING_FORMAT
-    timed = False
-
-    def __init__(self, *, check: bool = False) -> None:
-        """Nothing was fed yet."""
-        super().__init__(check=check)
-        self._translator = Translator()
-        self.on_counted: Callable[[str, int, int], None] | None = None
-
-    def feed_foreign(self, kind: str, fields: Fields, size: int = 0) -> None:
-        """Take the next event, which is so many bytes long; its index is its place.
-
-        Raises:
-            UnknownKindError: an event that is not known.
-            ValueError: one that is not what its kind says.
-        """
-        event = self._translator.translate(kind, fields)
-        if self.first_index is None:
-            self.first_index = 0
-        index = self.state.index + 1
-        if event is not None:
-            if self._watchers:
-                self._show(Placed(index, event), size)
-            self._take(event, index)
-        elif self.on_counted is not None:
-            self.on_counted(kind, index, size)
-        self.state.index = index
-        self.events += 1
-        self.is_done = index == self._stop_index
-
-    def pass_over(self, *, unknown: bool) -> None:
-        """An event was passed over; it keeps its place."""
-        self.state.index += 1
-        self._count("unknown_events" if unknown else "damaged_events")
-        self.is_done = self.state.index == self._stop_index
-
-    def _take(self, event: Event, index: int) -> None:
-        if not self._check:
-            fold_event(self.state, event, index, None)
-            return
-        checks = self._checks = self._checks or self._new_checks()
-        touched = checks.before(self.state, event, index, None)
-        fold_event(self.state, event, index, None)
-        checks.after(self.state, touched, event, index, None)
-
-    def result(self) -> dict[str, object]:
-        """What the recording adds up to, with what to ask of the public system as remedies."""
-        item = super().result()
-        for finding in cast("list[dict[str, object]]", item["findings"]):
-            finding["remedy"] = self._translator.remedy(str(finding["kind"]), str(finding["id"]))
-        return item
-
-    def _notes(self) -> dict[str, object]:
-        return super()._notes() | {name: count for name, count in self._translator.notes.items() if count}
-
-
-_CHATS = (TextGeneration, ImageGeneration, ImageEdits)

@@ -43,7 +43,7 @@ from exo_cli.engine.core.membership import PULSE_SECONDS, Membership
 from exo_cli.engine.core.reception import Reception
 from exo_cli.engine.core.reducer import apply
 from exo_cli.engine.core.state import State
-from exo_cli.engine.core.tending import Tending
+from exo_cli.engine.core.tending import Tending, failures_in
 from exo_cli.engine.core.topology import NodeFacts, changed_enough
 from exo_cli.engine.core.wire import (
     Envelope,
@@ -153,10 +153,11 @@ class Replica:
 
     def adopt(self, state: State, term: int, effects: Effects) -> None:
         """Go on from another history's state: the log begins anew with it."""
+        left = {"index": self.state.index, "term": self.state.term}
         self.state, self.tentative = state, state.copy()
         self.consensus.adopt(term, state.index)
         self.follower.sequencer.reset(state.index + 1)
-        effects.restart = self.header()
+        effects.restart = self.header(left)
 
     def step(self, given: Input, now: Now) -> Effects:
         """Everything that happens to a node goes through here. See the module for the order of the effects."""
@@ -244,6 +245,7 @@ class Replica:
             self._report(command, now, effects)
 
     def _report(self, command: Command, now: Now, effects: Effects) -> None:
+        effects.note += failures_in(command, self.state)
         submission = self._reports.add(command, By(node=self.node_id))
         if self._reports.postponed:
             self._reports.postpone(submission.command_id)
@@ -303,8 +305,8 @@ class Replica:
 
     # Messages ----------------------------------------------------------------------------------------------------
 
-    def header(self) -> Header:
-        """The head of a log that begins at the committed state."""
+    def header(self, adopted_from: dict[str, int] | None = None) -> Header:
+        """The head of a log that begins at the committed state, which may have been adopted in place of another."""
         return Header(
             version=self.version,
             cluster_id=self.state.cluster_id or "c-none",
@@ -313,6 +315,7 @@ class Replica:
             base_term=self.state.term,
             state_hash=self.state.hash(),
             state=self.state.dump(),
+            adopted_from=adopted_from,
         )
 
     def envelope(self, body: Message) -> Envelope:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from exo_cli.engine.core.actions import Action
-from exo_cli.engine.core.effects import EndTask
+from exo_cli.engine.core.effects import EndTask, Note
 from exo_cli.engine.core.events import DownloadKind, DownloadProgress
 from exo_cli.engine.core.intents import Command, ReportDownload, ReportRunner, ReportTask
 from exo_cli.engine.core.planner import Local, LocalRunner, plan
@@ -49,6 +49,28 @@ class _Held:
 
     status: RunnerStatus
     since: float
+
+
+def failures_in(command: Command, state: State) -> Iterator[Note]:
+    """What a report says that failed, for the journal: the report itself may never come to the log."""
+    match command:
+        case ReportRunner(status=RunnerFailed() as status):
+            instance = state.instance_of_runner(command.runner_id)
+            yield Note(
+                "failed",
+                {
+                    "index": state.index,
+                    "id": command.runner_id,
+                    "instance": instance.instance_id if instance else "",
+                    "attempt": command.attempt,
+                    "error": status.error_message or "",
+                },
+            )
+        case ReportDownload(progress=progress) if progress.kind == DownloadKind.FAILED:
+            name = f"{progress.node_id}/{progress.model_id}"
+            yield Note("failed", {"index": state.index, "id": name, "error": progress.error_message or ""})
+        case _:
+            pass
 
 
 class Tending:

@@ -29,6 +29,7 @@ _HEADER_BEGINNING = b'{"kind":"exo-log"'
 _SEAL = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
 _NEWLINE = 10
 _HOLE = b"\0" * 8
+_PIECE_BYTES = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -68,6 +69,15 @@ class Torn(NamedTuple):
 Seen = Entry | Skipped | Torn
 
 
+class Start(NamedTuple):
+    """Where a pass begins that does not begin at the beginning: behind a line, whose number and record are these."""
+
+    path: str
+    offset: int
+    number: int
+    record: int
+
+
 def segments_of(folder: Path) -> list[Path]:
     """The segments in a folder, oldest first, packed ones (`.log.zst`) among them; of two of one name the plain one."""
     found = (path for path in folder.iterdir() if re.fullmatch(r"[0-9]{20}\.log(\.zst)?", path.name))
@@ -75,11 +85,17 @@ def segments_of(folder: Path) -> list[Path]:
 
 
 def scan(
-    source: Path | BinaryIO, name: str = "<stdin>", *, skip_bad: bool = False, skip_unknown: bool = False
+    source: Path | BinaryIO,
+    name: str = "<stdin>",
+    *,
+    skip_bad: bool = False,
+    skip_unknown: bool = False,
+    start: Start | None = None,
 ) -> Iterator[Seen]:
     """Headers, records and closings in order; `Torn` at the end if there is a torn tail; `Skipped` if asked to skip.
 
     `source` is a file, a folder of segments (a header for each), or a binary stream, called `name`. Files may be zstd.
+    Of files, what is before `start` is passed over unseen.
 
     Raises:
         NotFoundError: no such file, or a folder without segments.
@@ -91,11 +107,14 @@ def scan(
     paths = segments_of(source) if source.is_dir() else [source]
     if not paths:
         raise NotFoundError(f"there is no log in {source}", f"ls {source}")
-    for path in paths:
+    for path in paths if start is None else paths[paths.index(Path(start.path)) :]:
         with open_source(path) as file:
             newest = path == paths[-1]
+            one = _Scan(file, str(path), newest=newest, skip_bad=skip_bad, skip_unknown=skip_unknown)
+            if start is not None and start.path == str(path):
+                one.begin_at(start)
             try:
-                yield from _Scan(file, str(path), newest=newest, skip_bad=skip_bad, skip_unknown=skip_unknown).run()
+                yield from one.run()
             except OSError as error:
                 raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {path}") from None
 
@@ -115,11 +134,19 @@ class _Scan:
         self.offset = 0
         self.last: Line | None = None
 
+    def begin_at(self, start: Start) -> None:
+        """Pass over what is before."""
+        passed = 0
+        while passed < start.offset and (piece := self.stream.read(min(_PIECE_BYTES, start.offset - passed))):
+            passed += len(piece)
+        self.offset, self.number = start.offset, start.number
+        self.last = Closing(index=start.record, term=0, state_hash="")
+
     def run(self) -> Iterator[Seen]:
         """The segment's lines."""
         readline, path = self.stream.readline, self.path
         raw = readline(LINE_LIMIT_BYTES)
-        if not raw:
+        if not raw and self.last is None:
             yield self._torn(0)
         while raw:
             following: bytes | None = None

@@ -21,7 +21,7 @@ _PEEK_BYTES = 64
 _MAP_OF_ONE = 0x81
 
 
-class _Unpacked(io.RawIOBase):
+class Unpacked(io.RawIOBase):
     """The contents of zstd frames, one after another, a piece at a time."""
 
     def __init__(self, packed: BinaryIO, name: str) -> None:
@@ -103,7 +103,7 @@ def piped_source(stream: BinaryIO, name: str) -> io.BufferedReader:
 
 def _unpacked(stream: io.BufferedReader, name: str) -> io.BufferedReader:
     if peeked(stream).startswith(_MAGIC):
-        return io.BufferedReader(_Unpacked(stream, name), 1 << 16)
+        return io.BufferedReader(Unpacked(stream, name), 1 << 16)
     return stream
 
 

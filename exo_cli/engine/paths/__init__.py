@@ -52,6 +52,11 @@ class Paths:
         self.shares_runtime = shares_runtime
 
     @property
+    def sidecars(self) -> Path:
+        """The folder of what `exo replay` remembers of long logs."""
+        return self.cache / "replay"
+
+    @property
     def log(self) -> Path:
         """The folder of the event log's segments."""
         return self.data / "log"

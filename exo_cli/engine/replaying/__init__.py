@@ -5,12 +5,23 @@ is asked of it on the way.
 """
 
 import shlex
-from contextlib import closing
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
 
+import zstandard
+
+from exo_cli.engine.core.agreement import differences
 from exo_cli.engine.core.errors import BadDataError, ExitCode, NotFoundError
-from exo_cli.engine.core.replay import Fold, RecordingFold
+from exo_cli.engine.core.items import moment
+from exo_cli.engine.core.recording import RecordingFold
+from exo_cli.engine.core.replay import Fold
+from exo_cli.engine.core.state import load
 from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
-from exo_cli.engine.replaying.questions import Questions
+from exo_cli.engine.replaying.indexing import sidecar_of
+from exo_cli.engine.replaying.questions import Questions, moment_in
+from exo_cli.engine.replaying.remote import Remote
+from exo_cli.engine.replaying.sidecar import Sidecar
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
 
 
@@ -23,9 +34,10 @@ def replay(
     skip_bad: bool = False,
     skip_unknown: bool = False,
     questions: Questions | None = None,
+    cache: Path | None = None,
 ) -> dict[str, object]:
     """The state that a log adds up to (at an index, negative from the end, or a time), what is wrong in it, the answers
-    to questions, and the exit code: 12, 13 or 1 first.
+    to questions, and the exit code: 12, 13 or 1 first. In `cache` the sidecars of long logs lie.
 
     Raises:
         NotFoundError: no log there, or it has no such index; nothing is called as was asked.
@@ -33,7 +45,14 @@ def replay(
         BadDataError: nothing at all, damage in the middle, an unknown event, a newer format.
     """
     questions = questions or Questions()
-    with closing(Source(path)) as source:
+    is_quick = questions.are_quick(at) and not (check or skip_bad or skip_unknown)
+    with Source(path) as source:
+        if is_quick and cache is not None and (sidecar := sidecar_of(source, cache)) is not None:
+            # What is damaged in the middle shows when it is read: then the log itself is.
+            with closing(sidecar), suppress(sqlite3.Error, zstandard.ZstdError):
+                return _quickly(source, sidecar, path, at, questions, strict=strict)
+        if source.remote is not None and at is None and source.remote.index >= 0:
+            at = source.remote.index  # its log may have grown since it told its state
         # A story is told with what is wrong about its subject.
         checked = check or questions.explain is not None
         fold = RecordingFold(check=checked) if source.is_recording else Fold(check=checked)
@@ -45,14 +64,51 @@ def replay(
     if not has_any:
         what, hint = ("stdin", "exo replay --help") if path == STANDARD_INPUT else (path, f"ls -l {shlex.quote(path)}")
         raise BadDataError(f"{what} holds no event log", hint)
+    if source.remote is not None and fold.state.index < source.remote.index and fold.state.index != point:
+        raise source.remote.cut_off(fold.state.index)
+    if point is not None and fold.state.index != point:
+        raise _not_there(path, fold, point)
+    item, code = fold.result(), _exit_code(fold, check, strict)
+    if source.remote is not None and fold.state.index == source.remote.index:
+        item["compared"] = _compared(fold, source.remote)
+        code = ExitCode.DIFFERS if item["compared"] else code
+    return _answer(fold, item, questions, path, code)
+
+
+def _compared(fold: Fold, remote: Remote) -> list[dict[str, object]]:
+    """Where our state is not what a running system says that its own is."""
+    try:
+        return differences(fold.state, remote.state)
+    except ValueError as error:
+        raise remote.not_it("/state", str(error)) from None
+
+
+def _quickly(
+    source: Source, sidecar: Sidecar, path: str, at: int | str | None, questions: Questions, *, strict: bool
+) -> dict[str, object]:
+    """The same, from the nearest state that the sidecar has."""
+    fold = Fold()
+    point = questions.begin(fold, path, at)
+    time = moment(moment_in(at)) if isinstance(at, str) else None
+    checkpoint = sidecar.before(record=point, time=time)
+    if checkpoint is None:
+        raise NotFoundError(f"the log {path} has nothing at {at}", f"exo replay {shlex.quote(path)}")
+    fold.resume(load(checkpoint.state), checkpoint.mark)
+    questions.recall(sidecar)
+    fold_lines(fold, source, Lenient(skip_bad=False, skip_unknown=False), checkpoint.start)
     if point is not None and fold.state.index != point:
         raise _not_there(path, fold, point)
     item = fold.result()
-    return {
-        "revision": fold.state.index,
-        "item": item | questions.answers(fold, item, path),
-        "exit_code": int(_exit_code(fold, check, strict)),
-    }
+    if questions.explain is not None:
+        item |= {name: sidecar.get(name) for name in ("findings", "notes")}
+    return _answer(fold, item, questions, path, _exit_code(fold, check=False, strict=strict))
+
+
+def _answer(
+    fold: Fold, item: dict[str, object], questions: Questions, path: str, exit_code: ExitCode
+) -> dict[str, object]:
+    answers = questions.answers(fold, item, path)
+    return {"revision": fold.state.index, "item": item | answers, "exit_code": int(exit_code)}
 
 
 def _not_there(path: str, fold: Fold, at: int) -> NotFoundError:

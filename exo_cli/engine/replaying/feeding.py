@@ -5,17 +5,18 @@ from typing import assert_never
 
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.core.foreign.translator import UnknownKindError
-from exo_cli.engine.core.replay import Fold, RecordingFold
+from exo_cli.engine.core.recording import RecordingFold
+from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.wire import BadLineError
 from exo_cli.engine.log.recordings import Foreign
-from exo_cli.engine.log.scan import Entry, Seen, Skipped, Torn
+from exo_cli.engine.log.scan import Entry, Seen, Skipped, Start, Torn
 from exo_cli.engine.replaying.source import Lenient, Source
 
 
-def fold_lines(fold: Fold, source: Source, lenient: Lenient) -> bool:
-    """Feed all of it; whether there was anything of a log."""
+def fold_lines(fold: Fold, source: Source, lenient: Lenient, start: Start | None = None) -> bool:
+    """Feed all of it, or what is behind `start`; whether there was anything of a log."""
     feed, has_any = fold.feed, False
-    for seen in source.lines(lenient):
+    for seen in source.lines(lenient, start):
         if type(seen) is Entry:
             try:
                 feed(seen.line, seen.size)

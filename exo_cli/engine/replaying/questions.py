@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import cast
 
 from exo_cli.engine.core.errors import NotFoundError, UsageError
-from exo_cli.engine.core.history import History, Placed, about, concluded, row
+from exo_cli.engine.core.history import History, Placed, Thing, about, concluded, row
 from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.reasons import reason_items
-from exo_cli.engine.core.replay import Fold, RecordingFold
+from exo_cli.engine.core.recording import RecordingFold
+from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.statistics import Statistics
+from exo_cli.engine.replaying.sidecar import Sidecar
 from exo_cli.engine.replaying.source import home_of, last_index
 
 FILTERS = ("type", "id", "node", "client", "term")
@@ -39,7 +41,6 @@ class Questions:
     on_event: Callable[[Row], None] | None = None
     _history: History | None = field(default=None, init=False)
     _statistics: Statistics | None = field(default=None, init=False)
-    _last_at: datetime | None = field(default=None, init=False)
     _wanted: dict[str, str] = field(default_factory=dict[str, str], init=False)
 
     def begin(self, fold: Fold, path: str, at: int | str | None) -> int | None:
@@ -49,8 +50,6 @@ class Questions:
         if self.explain is not None:
             self._history = History(self.explain)
             fold.watch(self._remember)
-        if self.why is not None:
-            fold.watch(self._note_time)
         if self.stats:
             self._statistics = Statistics()
             fold.watch(self._count)
@@ -77,9 +76,6 @@ class Questions:
     def _remember(self, state: State, placed: Placed, _size: int) -> None:
         if self._history is not None and self._is_in_range(placed.index):
             self._history.see(state, placed)
-
-    def _note_time(self, _state: State, placed: Placed, _size: int) -> None:
-        self._last_at = placed.at
 
     def _count(self, state: State, placed: Placed, size: int) -> None:
         if self._statistics is not None and self._is_in_range(placed.index):
@@ -108,13 +104,31 @@ class Questions:
                 return False
         return True
 
+    def are_quick(self, at: int | str | None) -> bool:
+        """Whether a sidecar has the answers: nothing is told of each event, nor what was wrong at a point."""
+        asks = (at is None) if self.explain is not None else (at is not None or self.why is not None)
+        return asks and not self.stats and self.on_event is None
+
+    def recall(self, sidecar: Sidecar) -> None:
+        """Have the history from the sidecar instead of from each event."""
+        if self._history is None:
+            return
+        at: dict[int, list[Thing]] = {}
+        for thing, records in sidecar.postings(self._history.wanted).items():
+            for record in records:
+                if self._is_in_range(record):
+                    at.setdefault(record, []).append(thing)
+        for record in sorted(at):
+            self._history.take(at[record], {"index": record})
+        self._history.fill(sidecar.rows)
+
     def answers(self, fold: Fold, item: Row, path: str) -> Row:
         """What was found out, to stand beside the state."""
         answers: Row = {}
         if self._history is not None:
             answers["story"] = _story(self._history, fold, item, path)
         if self.why is not None:
-            answers["why"] = _reasons(fold, self.why, self.node, self._last_at)
+            answers["why"] = _reasons(fold, self.why, self.node, fold.last_at)
         if self._statistics is not None:
             answers["statistics"] = self._statistics.item()
         return answers
@@ -187,12 +201,19 @@ def _story(history: History, fold: Fold, item: Row, path: str) -> Row:
 def _refused(path: str, name: str) -> Iterator[Row]:
     """What the node whose log it is turned down: it never reached the log."""
     home = home_of(path)
-    for file in (home / "state" / "journal" / each for each in _JOURNAL) if home else ():
-        with suppress(OSError):
-            for line in file.read_text(errors="replace").splitlines():
-                with suppress(ValueError):
+    for note in notes_of(home, "refused", "hello refused", "address refused", "snapshot refused") if home else ():
+        if any(name in str(each) for each in note.values()):
+            yield note
+
+
+def notes_of(home: Path, *kinds: str) -> Iterator[Row]:
+    """The lines of these kinds in the journal of a node's home, oldest first; what is no line of one is passed over."""
+    for file in (home / "state" / "journal" / each for each in _JOURNAL):
+        with suppress(OSError), file.open(errors="replace") as lines:
+            for line in lines:
+                with suppress(ValueError, RecursionError):
                     note = json.loads(line)
-                    if "refused" in str(note.get("kind")) and name in line:
+                    if isinstance(note, dict) and cast("Row", note).get("kind") in kinds:
                         yield note
 
 

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.log.recordings import Foreign, recorded
-from exo_cli.engine.log.scan import Entry, Seen, Torn, scan, segments_of
-from exo_cli.engine.log.sources import format_of, open_source, piped_source
+from exo_cli.engine.log.scan import Entry, Seen, Start, Torn, scan, segments_of
+from exo_cli.engine.log.sources import Unpacked, format_of, open_source, piped_source
+from exo_cli.engine.replaying.remote import Remote, is_url
 
 STANDARD_INPUT = "-"
 # Below a node's home (EXO_HOME), below its data folder, or the folder itself.
@@ -27,15 +28,22 @@ class Lenient(NamedTuple):
 
 
 class Source:
-    """What somebody called a log: one stream, or a folder of segments (`folder`)."""
+    """What somebody called a log: one stream, or a folder of segments; of a running system also its state."""
 
     def __init__(self, path: str) -> None:
         """Open it, and look at what it is."""
-        self.name, self.folder, self.stream = path, _segments_below(path), None
-        if self.folder is None:
-            is_piped = path == STANDARD_INPUT
-            self.name = "<stdin>" if is_piped else path
-            self.stream = piped_source(sys.stdin.buffer, self.name) if is_piped else open_source(Path(path))
+        self.given = path
+        self.name, self.folder, self.stream = path, None, None
+        self.remote = Remote(path) if is_url(path) else None
+        if self.remote is not None:
+            self.stream = piped_source(cast("BinaryIO", self.remote), path)
+        elif path == STANDARD_INPUT:
+            self.name = "<stdin>"
+            self.stream = piped_source(sys.stdin.buffer, self.name)
+        elif (folder := _segments_below(path)) is not None:
+            self.folder = folder
+        else:
+            self.stream = open_source(Path(path))
         try:
             self.form = "ours" if self.stream is None else format_of(self.stream)
         except BadDataError:
@@ -47,21 +55,45 @@ class Source:
         """Whether the public system wrote it."""
         return self.form != "ours"
 
-    def lines(self, lenient: Lenient) -> Iterator[Seen]:
-        """Our own lines."""
-        source = self.stream if self.folder is None else self.folder
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is one file, and that is compressed."""
+        return isinstance(getattr(self.stream, "raw", None), Unpacked)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that it is read from; none of a stream."""
+        if self.folder is not None:
+            return segments_of(self.folder)
+        return [Path(self.name)] if Path(self.name).is_file() else []
+
+    def lines(self, lenient: Lenient, start: Start | None = None) -> Iterator[Seen]:
+        """Our own lines; only those behind `start`, when it is given."""
+        # A file may be read again and again; a stream, once.
+        files = self.files
+        source = self.folder or (files[0] if files else self.stream)
         assert source is not None, "one or the other"
-        return scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown)
+        return scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown, start=start)
 
     def events(self) -> Iterator[Foreign | Torn]:
         """Foreign events."""
         assert self.stream is not None, "a folder holds our own"
         return recorded(self.stream, self.form, self.name)
 
+    def __enter__(self) -> "Source":
+        """It closes when the block ends."""
+        return self
+
+    def __exit__(self, *_ended: object) -> None:
+        """See `close`."""
+        self.close()
+
     def close(self) -> None:
         """Let go of a file."""
         if self.stream is not None:
             self.stream.close()
+        if self.remote is not None:
+            self.remote.close()
 
 
 def _segments_below(path: str) -> Path | None:

@@ -3,7 +3,6 @@
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,8 @@ from exo_cli.engine.core.experiments import Recorded, first_index, key_of, shrun
 from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.findings import Finding
-from exo_cli.engine.core.replay import Fold, RecordingFold
+from exo_cli.engine.core.recording import RecordingFold
+from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
 from exo_cli.engine.replaying.source import Lenient, Source
@@ -52,7 +52,7 @@ def test_no_{name}():
 
 def recorded(path: str, *, skip_bad: bool = False, skip_unknown: bool = False) -> Recorded:
     """All events of a log, in memory. Raises what `replay` raises."""
-    with closing(Source(path)) as source:
+    with Source(path) as source:
         fold = RecordingFold() if source.is_recording else Fold()
         events = Recorded(timed=fold.timed)
         fold.watch(events.see)

@@ -99,8 +99,8 @@ class Checks:
         if at is not None:
             if not self._is_clock_set or type(event) is TermStarted:
                 self._start_clock(at)
-            elif self._waiting and self._is_late(self._waiting[0], at):
-                self._expire(state, at)
+            else:
+                self.pass_time(state, at)
         for key in named(event):
             self._stories.add(key, index)
         if (verdict := wrong(state, event)) is not None:
@@ -133,6 +133,11 @@ class Checks:
             self._follow_members(state, event, index)
         for key in touched.left:
             self._stories.end(key)
+
+    def pass_time(self, state: State, at: datetime) -> None:
+        """Time has passed without an event."""
+        if self._waiting and self._is_late(self._waiting[0], at):
+            self._expire(state, at)
 
     def end(self, state: State) -> None:
         """The log ends here: without times, this is the deadline. The stories of what lasts are told up to here."""

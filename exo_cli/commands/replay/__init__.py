@@ -1,0 +1,66 @@
+"""`exo replay LOG`: the state that a recorded log adds up to, what is wrong in it, and the story of one thing.
+
+`options` has the options, `asked` what was given; each way of answering has a module of its own, imported when asked.
+"""
+
+from importlib import import_module
+from typing import Final
+
+import typer
+
+from exo_cli.api import Host
+from exo_cli.commands.replay import options
+from exo_cli.commands.replay.asked import Asked
+from exo_cli.commands.replay.options import ReplayFormat
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+# Which function answers: in a module beside this one, imported when it is asked for.
+_WAYS: Final = {
+    "telling": "telling:tell",
+    "comparing": "comparing:tell",
+    "--follow": "following:follow",
+    "--with or --without": "trying:edit",
+    "--shrink": "trying:shrink",
+    "--bisect": "trying:bisect",
+}
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    logs: options.Logs = None,
+    at: options.At = None,
+    first: options.First = None,
+    last: options.Last = None,
+    show: options.Show = None,
+    explain: options.Explain = None,
+    why: options.Why = None,
+    node: options.Node = None,
+    events: options.Events = False,
+    filters: options.Filters = None,
+    follow: options.Follow = False,
+    stats: options.Stats = False,
+    without: options.Without = None,
+    added: options.With = None,
+    shrink: options.Shrink = None,
+    bisect: options.Bisect = None,
+    check: options.Check = False,
+    strict: options.Strict = False,
+    skip_bad: options.SkipBad = False,
+    skip_unknown: options.SkipUnknown = False,
+    output: options.Output = ReplayFormat.TEXT,
+) -> None:
+    """Fold a recorded event log through the reducer again.
+
+    Shows what it adds up to; --check what is stale or contradictory in it, since when, why, and what to run; --explain
+    how it came to that; --stats what floods it. The log is never written to. What the public system recorded
+    (events.bin, events.bin.zst, the array of its /events) is read as well.
+    """
+    given = dict(locals())
+    host = Host.of(given.pop("ctx"))
+    given |= {name: tuple(given[name] or ()) for name in ("filters", "without", "added")}
+    given["logs"] = tuple(logs or (str(host.config.log),))
+    asked = Asked(host=host, **given)
+    module, _, function = _WAYS[asked.way].partition(":")
+    raise typer.Exit(getattr(import_module(f"{__name__}.{module}"), function)(asked))

@@ -1,0 +1,82 @@
+"""Telling: what a log adds up to, and what it says of what was asked."""
+
+from exo_cli import replay_views, views
+from exo_cli.api import Host
+from exo_cli.commands.replay.asked import Asked
+from exo_cli.commands.replay.options import ReplayFormat
+from exo_cli.engine.client.endpoint import Message
+from exo_cli.engine.core.errors import NotFoundError, UsageError
+from exo_cli.engine.replaying import replay
+from exo_cli.engine.replaying.questions import Questions
+
+
+def tell(asked: Asked) -> int:
+    """Fold it, print the answer, and return the exit code."""
+    host, output = asked.host, asked.output
+    questions = Questions(
+        explain=asked.explain,
+        why=asked.why,
+        node=asked.node,
+        stats=asked.stats,
+        filters=asked.filters,
+        first=asked.first,
+        last=asked.last,
+        on_event=(lambda row: say_event(host, row, output)) if asked.is_telling else None,
+    )
+    folded: Message = replay(
+        asked.path, at=asked.point, check=asked.check, questions=questions, cache=host.config.sidecars, **asked.lenient
+    )
+    item: Message = folded["item"]
+    if item.get("torn_tail"):
+        host.console.say(f"warning: the log ends in the middle of a record: {views.said(item['torn_tail'])}")
+    if asked.show is not None:
+        host.console.document(_part(item["state"], asked.show))
+    elif output is ReplayFormat.JSON:
+        host.console.document(views.item_document("Replay", folded.get("revision"), item))
+    elif not asked.is_telling:
+        _summarise(host, item, checked=asked.check)
+    return int(folded["exit_code"])
+
+
+def say_event(host: Host, row: Message, output: ReplayFormat) -> None:
+    """Print an event as a line, of text or JSON."""
+    if output is ReplayFormat.TEXT:
+        host.console.data(replay_views.event_line(row))
+    elif output is ReplayFormat.JSONL:
+        host.console.json_line(row)
+
+
+def _part(state: Message, path: str) -> object:
+    """What stands in the state at a path of names with dots between; a name may hold dots itself."""
+    found: object = state
+    left = path
+    while left:
+        if not isinstance(found, dict):
+            raise NotFoundError(f"the state has nothing at {path!a}", "exo replay LOG -o json")
+        names = [name for name in map(str, found) if left == name or left.startswith(f"{name}.")]
+        if not names:
+            known = ", ".join(list(map(str, found))[:20])
+            raise UsageError(f"the state has nothing at {path!a}: there is {known or 'nothing'}", "exo replay --help")
+        name = max(names, key=len)
+        found, left = found[name], left[len(name) + 1 :]
+    return found
+
+
+def _summarise(host: Host, item: Message, *, checked: bool) -> None:
+    if (story := item.get("story")) is not None:
+        for line in replay_views.story_lines(story):
+            host.console.data(line)
+        return
+    if (reasons := item.get("why")) is not None:
+        for line in replay_views.reason_lines(reasons):
+            host.console.data(line)
+        return
+    if (statistics := item.get("statistics")) is not None:
+        for table in replay_views.statistics_tables(statistics):
+            host.console.table(table)
+            host.console.data("")
+        return
+    host.console.table(replay_views.replay_summary(item, checked=checked), headers=False)
+    if found := item.get("findings"):
+        host.console.data("")
+        host.console.table(replay_views.findings(found))

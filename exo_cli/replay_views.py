@@ -1,0 +1,148 @@
+"""Replay views: what `exo replay` found in a log, as tables and lines."""
+
+from collections.abc import Iterator, Sequence
+
+from exo_cli.console import Table, visible
+from exo_cli.views import Column, Item, Kind, bytes_said, said, shown
+
+
+def replay_summary(item: Item, *, checked: bool) -> Table:
+    """What a fold came to, as rows."""
+    state: Item = item.get("state") or {}
+    found = item.get("findings") or ()
+    sizes = [f"{len(state[key])} {key}" for key in ("nodes", "instances", "runners", "tasks") if key in state]
+    rows = [
+        ("format", said(item.get("format"))),
+        ("events", f"{said(item.get('events'))} ({said(item.get('first_index'))} to {said(item.get('last_index'))})"),
+        ("state", ", ".join(sizes) or "-"),
+        ("state hash", said(item.get("state_hash"))),
+        ("torn tail", said(item.get("torn_tail"))),
+        *([] if "compared" not in item else [("its own state", _compared(item["compared"]))]),
+        ("findings", str(len(found)) if checked or found else "not looked for (--check)"),
+    ]
+    return Table(("", ""), tuple(rows))
+
+
+def _compared(differences: Sequence[Item]) -> str:
+    said_of = [f"{each['path']} is {said(each['theirs'])} there, {said(each['ours'])} here" for each in differences]
+    return "the same" if not differences else f"{len(differences)} differences: {'; '.join(said_of[:5])}"
+
+
+def findings(found: Sequence[Item]) -> Table:
+    """What is wrong, since when, why, and what to do."""
+    rows = [tuple(said(each.get(key)) for key in ("kind", "id", "since_index", "why", "remedy")) for each in found]
+    return Table(("FINDING", "ID", "SINCE", "WHY", "REMEDY"), tuple(rows), frozenset({3, 4}))
+
+
+ALIGNED = Kind(
+    "Alignment",
+    "log",
+    "path",
+    (
+        Column("LOG", shown("path"), elastic=True),
+        Column("NODE", shown("node")),
+        Column("CLUSTER", shown("cluster")),
+        Column("FIRST", shown("first_index")),
+        Column("LAST", shown("last_index")),
+        Column("TERM", shown("last_term")),
+        Column("LAG", lambda item: said(item.get("lag")) if item.get("kept") else "put aside"),
+        Column("PARTS AT", shown("parts_at")),
+    ),
+)
+
+
+def alignment_lines(item: Item) -> Iterator[str]:
+    """Where logs of several nodes part, what was adopted and abandoned, and whose history counts."""
+    yield f"the same up to record {said(item['agreed_upto'])}; the history that counts is that of {item['history']}"
+    if (difference := item["first_difference"]) is not None:
+        yield f"first difference: record {difference['index']}"
+        for each in difference["records"]:
+            at = f" at {each['at']}" if each["at"] else ""
+            yield visible(f"  {each['path']}: term {each['term']}{at}: {each['type']} {each['text']}")
+    for log in item["logs"]:
+        yield from map(visible, _suffix_lines(log))
+
+
+def _suffix_lines(log: Item) -> Iterator[str]:
+    if log["parts_at"] is not None:
+        what = "was abandoned" if log["fate"] == "abandoned" else "is contested: another log has the same term"
+        yield f"{log['path']}: what it has from record {log['parts_at']} to {log['last_index']} {what}"
+    if (left := log["adopted_from"]) is not None:
+        was = f"up to record {left.get('index')} of term {left.get('term')}"
+        yield f"{log['path']}: adopted at record {log['base_index']}, in place of what it had ({was})"
+    if log["missing"]:
+        yield f"{log['path']}: {log['missing']} records are missing in it"
+    if log["torn"]:
+        yield f"{log['path']}: its end is torn"
+
+
+def event_line(row: Item) -> str:
+    """An event of a log, as one line: index, time, who, what."""
+    at = f"{row['at']}  " if row.get("at") else ""
+    by = f"  ({row['by']}{' for ' + str(row['client']) if row.get('client') else ''})" if row.get("by") else ""
+    cause = f"  [follows {row['cause']}]" if row.get("cause") is not None else ""
+    return visible(f"{said(row.get('index')):>8}  {at}{said(row.get('what'))}{by}{cause}")
+
+
+def finding_line(finding: Item) -> str:
+    """A finding, as one line below a heading."""
+    return visible(f"  {finding['kind']} {finding['id']}, since record {finding['since_index']}: {finding['why']}")
+
+
+def story_lines(story: Item) -> list[str]:
+    """The story of one thing, from its beginning to how it stands at the end."""
+    lines = [event_line(each) for each in story["moments"]]
+    if story["left_out"]:
+        lines.insert(len(lines) // 4, f"          ... {story['left_out']} events are left out")
+    lines += [
+        visible(f" refused  {said(each.get('at'))}  {said(each.get('reason') or each.get('why'))} (in no log)")
+        for each in story["refused"]
+    ]
+    lines += ["", visible(f"{story['id']}: {story['now']}")]
+    for each in story["findings"]:
+        lines.append(visible(f"finding: {each['kind']}, since record {each['since_index']}: {each['why']}"))
+        lines.append(visible(f"remedy:  {each['remedy']}"))
+    if story["output"]:
+        lines += ["", "the last lines of its process:", *(visible(f"  {line}") for line in story["output"])]
+    return lines
+
+
+REASON = Kind(
+    "Reason", "runner", "runner_id", (Column("RUNNER", shown("runner_id")), Column("STATUS", shown("status")))
+)
+
+
+def reason_lines(reasons: Sequence[Item]) -> list[str]:
+    """For each runner the planner's rules in order, and what they come to."""
+    lines: list[str] = []
+    for each in reasons:
+        lines += [*([""] if lines else []), f"{each['runner_id']} on node {each['node_id']}: {said(each['status'])}"]
+        lines += [f"  {'*' if rule['acts'] else ' '} {rule['rule']:<22} {rule['why']}" for rule in each["rules"]]
+        acts = next((rule["why"] for rule in each["rules"] if rule["acts"]), "nothing is to be done")
+        lines.append(f"  {'no progress: nothing in its instance can move again' if each['stuck'] else acts}")
+    return [visible(line) for line in lines]
+
+
+def statistics_tables(statistics: Item) -> list[Table]:
+    """What a log is made of."""
+    types = [(said(each["type"]), said(each["events"]), bytes_said(each["bytes"])) for each in statistics["types"]]
+    busiest = [
+        (
+            "flood" if each["flood"] else "",
+            *(
+                said(each[key])
+                for key in ("sort", "id", "type", "events", "most_in_minute", "first_index", "last_index")
+            ),
+        )
+        for each in statistics["busiest"]
+    ]
+    counted = (("NODE", statistics["nodes"]), ("HOUR", statistics["hours"]))
+    return [
+        Table(("TYPE", "EVENTS", "BYTES"), tuple(types)),
+        *(
+            Table((header, "EVENTS"), tuple((name, said(count)) for name, count in counts.items()))
+            for header, counts in counted
+            if counts
+        ),
+        Table(("", "SORT", "ID", "TYPE", "EVENTS", "IN A MINUTE", "FIRST", "LAST"), tuple(busiest)),
+    ]
