@@ -53,8 +53,8 @@ def replay(
                 return _quickly(source, sidecar, path, at, questions, strict=strict)
         if source.remote is not None and at is None and source.remote.index >= 0:
             at = source.remote.index  # its log may have grown since it told its state
-        # A story is told with what is wrong about its subject.
-        checked = check or questions.explain is not None
+        # A story is told with what is wrong about its subject, and lanes are drawn with it.
+        checked = check or questions.lanes or questions.explain is not None
         fold = RecordingFold(check=checked) if source.is_recording else Fold(check=checked)
         point = questions.begin(fold, path, at)
         if isinstance(fold, RecordingFold):

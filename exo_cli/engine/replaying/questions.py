@@ -11,6 +11,7 @@ from typing import cast
 from exo_cli.engine.core.errors import NotFoundError, UsageError
 from exo_cli.engine.core.history import History, Placed, Thing, about, concluded, row
 from exo_cli.engine.core.ids import instance_id_in
+from exo_cli.engine.core.lanes import Lanes
 from exo_cli.engine.core.reasons import reason_items
 from exo_cli.engine.core.recording import RecordingFold
 from exo_cli.engine.core.replay import Fold
@@ -35,12 +36,14 @@ class Questions:
     why: str | None = None
     node: str | None = None
     stats: bool = False
+    lanes: bool = False
     filters: tuple[str, ...] = ()
     first: int | None = None
     last: int | None = None
     on_event: Callable[[Row], None] | None = None
     _history: History | None = field(default=None, init=False)
     _statistics: Statistics | None = field(default=None, init=False)
+    _lanes: Lanes = field(default_factory=Lanes, init=False)
     _wanted: dict[str, str] = field(default_factory=dict[str, str], init=False)
 
     def begin(self, fold: Fold, path: str, at: int | str | None) -> int | None:
@@ -55,6 +58,8 @@ class Questions:
             fold.watch(self._count)
             if isinstance(fold, RecordingFold):
                 fold.on_counted = self._count_kind
+        if self.lanes:
+            fold.watch(lambda state, placed, _size: self._lanes.see(state, placed))
         if self.on_event is not None:
             self._wanted = dict(_filter(each) for each in self.filters)
             fold.watch(self._tell)
@@ -107,7 +112,7 @@ class Questions:
     def are_quick(self, at: int | str | None) -> bool:
         """Whether a sidecar has the answers: nothing is told of each event, nor what was wrong at a point."""
         asks = (at is None) if self.explain is not None else (at is not None or self.why is not None)
-        return asks and not self.stats and self.on_event is None
+        return asks and not (self.stats or self.lanes) and self.on_event is None
 
     def recall(self, sidecar: Sidecar) -> None:
         """Have the history from the sidecar instead of from each event."""
@@ -131,6 +136,10 @@ class Questions:
             answers["why"] = _reasons(fold, self.why, self.node, fold.last_at)
         if self._statistics is not None:
             answers["statistics"] = self._statistics.item()
+        if self.lanes:
+            home = home_of(path)
+            refused = notes_of(home, "refused") if home else ()
+            answers["lanes"] = self._lanes.item(cast("list[Row]", item["findings"]), refused, fold.state.index)
         return answers
 
 

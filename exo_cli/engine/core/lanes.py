@@ -1,0 +1,186 @@
+"""Lanes: what was in which state when: of each node, instance and runner the spans of its statuses, in the log's order.
+
+It watches a fold, and keeps at most SPANS_KEPT ended spans beside those that last; the oldest go first, and are told as
+a count.
+Findings and refused reports are joined when all was seen.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exo_cli.engine.core.events import (
+    InstanceCreated,
+    InstanceDeleted,
+    NodeGatheredInfo,
+    NodeJoined,
+    NodeTimedOut,
+    RunnerStatusUpdated,
+)
+from exo_cli.engine.core.history import Placed, row
+from exo_cli.engine.core.items import moment
+from exo_cli.engine.core.shards import Instance
+from exo_cli.engine.core.state import State
+
+SPANS_KEPT = 4000
+PRESENT, PLACED = "Present", "Placed"
+
+Key = tuple[str, str]
+Item = dict[str, object]
+
+
+@dataclass(slots=True)
+class Span:
+    """One status of one thing, in records [from_index, to_index); `row` is the event that began it, if one did."""
+
+    status: str
+    from_index: int
+    from_at: str | None = None
+    row: Item | None = None
+    error: str | None = None
+    attempt: int | None = None
+    to_index: int | None = None
+    to_at: str | None = None
+
+    def item(self, findings: Iterable[Mapping[str, Any]]) -> Item:
+        """Plain values, with the findings that hold in it."""
+        names = ("status", "from_index", "to_index", "from_at", "to_at", "row", "error")
+        stale = [
+            {name: each[name] for name in ("kind", "id", "since_index", "until_index")}
+            for each in findings
+            if _meets(self, each)
+        ]
+        return {name: getattr(self, name) for name in names} | {"findings": stale}
+
+
+def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
+    until = finding["until_index"]
+    begins_before = span.to_index is None or finding["since_index"] < span.to_index
+    return begins_before and (until is None or max(until, finding["since_index"] + 1) > span.from_index)
+
+
+@dataclass(slots=True)
+class Lanes:
+    """See the module."""
+
+    left_out: int = 0
+    first_index: int | None = None
+    last_index: int = -1
+    first_at: str | None = None
+    last_at: str | None = None
+    _lanes: dict[Key, list[Span]] = field(default_factory=dict[Key, list[Span]])
+    _homes: dict[str, str] = field(default_factory=dict[str, str])
+    _ended: int = 0
+
+    def see(self, state: State, placed: Placed) -> None:
+        """Take an event, with the state that it meets."""
+        if self.first_index is None:
+            self.first_index, self.first_at = placed.index, moment(placed.at)
+            self._adopt(state)
+        self.last_index, self.last_at = placed.index, moment(placed.at)
+        match placed.event:
+            case RunnerStatusUpdated():
+                self._report(state, placed, placed.event)
+            case InstanceCreated(instance=instance):
+                self._place(instance)
+                self._begin(("instance", instance.instance_id), PLACED, state, placed)
+            case InstanceDeleted(instance_id=name):
+                self._end(("instance", name), placed)
+            case NodeJoined(node_id=name) | NodeGatheredInfo(node_id=name):
+                if isinstance(placed.event, NodeJoined) or self._open(("node", name)) is None:
+                    self._begin(("node", name), PRESENT, state, placed)
+            case NodeTimedOut(node_id=name):
+                self._end(("node", name), placed)
+            case _:
+                pass
+
+    def item(
+        self, findings: Iterable[Mapping[str, Any]], refused: Iterable[Mapping[str, Any]], last_index: int
+    ) -> Item:
+        """Plain values: nodes, then instances with their runners below them."""
+        found, notes = list(findings), list(refused)
+        lanes = [self._lane(key, found, notes, last_index) for key in self._in_order()]
+        first = last_index if self.first_index is None else self.first_index
+        times = {"first_at": self.first_at, "last_at": self.last_at}
+        return {"first_index": first, "last_index": last_index, **times, "left_out": self.left_out, "lanes": lanes}
+
+    def _adopt(self, state: State) -> None:
+        """What was there before the first event."""
+        for name, node in state.nodes.items():
+            self._lanes["node", name] = [Span(PRESENT, node.since_index)]
+        for instance in state.instances.values():
+            self._place(instance)
+            self._lanes["instance", instance.instance_id] = [Span(PLACED, state.index)]
+        for name, runner in state.runners.items():
+            status = runner.status.type.removeprefix("Runner")
+            self._lanes["runner", name] = [Span(status, runner.since_index, moment(runner.since))]
+
+    def _place(self, instance: Instance) -> None:
+        self._homes.update((each, instance.instance_id) for each in instance.runner_ids)
+
+    def _report(self, state: State, placed: Placed, event: RunnerStatusUpdated) -> None:
+        key, status = ("runner", event.runner_id), event.runner_status.type.removeprefix("Runner")
+        if status == "Shutdown":
+            self._end(key, placed)
+            return
+        now = self._open(key)
+        if now is None or (now.status, now.attempt) != (status, event.attempt):
+            self._begin(key, status, state, placed, getattr(event.runner_status, "error_message", None), event.attempt)
+
+    def _open(self, key: Key) -> Span | None:
+        spans = self._lanes.get(key)
+        return spans[-1] if spans and spans[-1].to_index is None else None
+
+    def _begin(
+        self, key: Key, status: str, state: State, placed: Placed, error: str | None = None, attempt: int | None = None
+    ) -> None:
+        self._end(key, placed)
+        span = Span(status, placed.index, moment(placed.at), row(state, placed), error, attempt)
+        self._lanes.setdefault(key, []).append(span)
+
+    def _end(self, key: Key, placed: Placed) -> None:
+        if (span := self._open(key)) is not None:
+            span.to_index, span.to_at = placed.index, moment(placed.at)
+            self._ended += 1
+            if self._ended > SPANS_KEPT:
+                self._forget()
+
+    def _forget(self) -> None:
+        """The oldest quarter of what is over goes, and every lane of which nothing is left."""
+        ended = [each for spans in self._lanes.values() for each in spans if each.to_index is not None]
+        gone = {id(each) for each in sorted(ended, key=lambda span: span.from_index)[: SPANS_KEPT // 4]}
+        for key, spans in list(self._lanes.items()):
+            spans[:] = [each for each in spans if id(each) not in gone]
+            if not spans:
+                del self._lanes[key]
+        self._homes = {name: home for name, home in self._homes.items() if ("instance", home) in self._lanes}
+        self._ended -= len(gone)
+        self.left_out += len(gone)
+
+    def _in_order(self) -> list[Key]:
+        nodes = sorted(key for key in self._lanes if key[0] == "node")
+        below: dict[str, list[Key]] = {}
+        for key in sorted(key for key in self._lanes if key[0] == "runner"):
+            below.setdefault(self._homes.get(key[1], ""), []).append(key)
+        placed = sorted(
+            (key for key in self._lanes if key[0] == "instance"), key=lambda key: self._lanes[key][0].from_index
+        )
+        grouped = [each for key in placed for each in (key, *below.pop(key[1], ()))]
+        return [*nodes, *grouped, *(each for keys in below.values() for each in keys)]
+
+    def _lane(
+        self, key: Key, findings: list[Mapping[str, Any]], notes: list[Mapping[str, Any]], last_index: int
+    ) -> Item:
+        sort, name = key
+        mine = [each for each in findings if each["id"] == name]
+        marks = [
+            {
+                "index": place if isinstance(place := each.get("index"), int) else last_index,
+                "why": str(each.get("reason")),
+            }
+            for each in notes
+            if sort == "runner" and f" {name} " in f" {each.get('reason')} "
+        ]
+        home = self._homes.get(name) if sort == "runner" else None
+        spans = [each.item(mine) for each in self._lanes[key]]
+        return {"sort": sort, "id": name, "of": home, "spans": spans, "refused": marks[:SPANS_KEPT]}
