@@ -7,7 +7,6 @@ ends). Two records of one index and one term are no suffix but two masters of on
 `Unreported` holds what nodes knew and their journals say against what the logs say.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -160,9 +159,7 @@ def _that_counts(standing: Sequence[Position]) -> Position | None:
     newest = [each for each in standing if each.term == term]
     if all(each.content == newest[0].content for each in newest):
         return newest[0]
-    counts = Counter(sum(each.content == other.content for other in newest) for each in newest)
-    most = max(counts)
-    return next(each for each in newest if sum(each.content == other.content for other in newest) == most)
+    return max(newest, key=lambda each: sum(each.content == other.content for other in newest))
 
 
 def _told(path: str, position: Position) -> dict[str, object]:

@@ -1,8 +1,7 @@
 """Lanes: what was in which state when: of each node, instance and runner the spans of its statuses, in the log's order.
 
 It watches a fold, and keeps at most SPANS_KEPT ended spans beside those that last; the oldest go first, and are told as
-a count.
-Findings and refused reports are joined when all was seen.
+a count. Findings and refused reports are joined when all was seen.
 """
 
 from collections.abc import Iterable, Mapping

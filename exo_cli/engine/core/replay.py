@@ -49,7 +49,7 @@ class Fold:
         self._is_whole = True
         self._skipped: dict[str, int] = {}
         self._stop_time: datetime | None = None
-        self._last_at: datetime | None = None
+        self.last_at: datetime | None = None
         self._watchers: list[Watcher] = []
         self._size = 0
 
@@ -99,7 +99,7 @@ class Fold:
             "first_index": self.first_index,
             "diverged": self.diverged,
             "is_whole": self._is_whole,
-            "last_at": moment(self._last_at),
+            "last_at": moment(self.last_at),
             "findings": [each.item() for each in self.findings.in_order()],
             "left_out": self.findings.left_out,
         }
@@ -109,15 +109,10 @@ class Fold:
         self.state, self._has_header, self.is_done = state, True, state.index >= self._stop_index
         self.events, self.first_index = mark["events"], mark["first_index"]
         self.diverged, self._is_whole = mark["diverged"], mark["is_whole"]
-        self._last_at = datetime.fromisoformat(mark["last_at"]) if mark["last_at"] else None
+        self.last_at = datetime.fromisoformat(mark["last_at"]) if mark["last_at"] else None
         for each in mark["findings"]:
             self.findings.add(Finding(**each))
         self.findings.left_out = mark["left_out"]
-
-    @property
-    def last_at(self) -> datetime | None:
-        """The time of the last record."""
-        return self._last_at
 
     def pass_time(self, at: datetime) -> None:
         """It is this late, and nothing more is in the log: what had to be settled by now is not."""
@@ -152,7 +147,7 @@ class Fold:
         if self._stop_time is not None and record.at > self._stop_time:
             self.is_done = True
             return
-        self._last_at = record.at
+        self.last_at = record.at
         if self.first_index is None:
             self.first_index = index
         if self._watchers:
@@ -173,12 +168,12 @@ class Fold:
         """Instances that serve nobody and in which nothing can move again, as far as the log goes."""
         for instance in self.state.instances.values():
             known = [each for runner_id in instance.runner_ids if (each := self.state.runners.get(runner_id))]
-            waited = [self._last_at - each.since for each in known if self._last_at and each.since]
+            waited = [self.last_at - each.since for each in known if self.last_at and each.since]
             if self.timed and min(waited, default=SETTLED) < SETTLED:
                 continue
-            if is_stuck(self.state, instance, self._last_at, foreign=not self.timed):
+            if is_stuck(self.state, instance, self.last_at, foreign=not self.timed):
                 since = max((each.since_index for each in known), default=self.state.index)
-                why = stuck_told(self.state, instance, self._last_at, foreign=not self.timed)
+                why = stuck_told(self.state, instance, self.last_at, foreign=not self.timed)
                 remedy = f"exo runners restart {instance.instance_id}"
                 self.findings.add(Finding("no_progress", instance.instance_id, since, why, remedy, events=[since]))
 

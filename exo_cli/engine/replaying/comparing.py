@@ -19,7 +19,7 @@ from exo_cli.engine.core.wire import Header
 from exo_cli.engine.log.scan import Entry, Torn, segments_of
 from exo_cli.engine.replaying import replay
 from exo_cli.engine.replaying.questions import notes_of
-from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source, home_of
+from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
 
 # A journal is a ring of 16 MiB; of failures that it tells of, so many are looked up.
 FAILURES_KEPT = 10_000
@@ -113,10 +113,9 @@ def _foreign(source: Source) -> Iterator[Position]:
 
 def _failures(path: str) -> Iterator[Failure]:
     """What the journal beside a log says that failed."""
-    home = home_of(path)
-    if home is None:
+    notes = list(notes_of(path, "failed", "refused"))
+    if not notes:
         return
-    notes = list(notes_of(home, "failed", "refused"))
     node_id = _node_of(path)
     refused = [str(each.get("reason", "")) for each in notes if each["kind"] == "refused"]
     for note in [each for each in notes if each["kind"] == "failed"][-FAILURES_KEPT:]:

@@ -137,9 +137,8 @@ class Questions:
         if self._statistics is not None:
             answers["statistics"] = self._statistics.item()
         if self.lanes:
-            home = home_of(path)
-            refused = notes_of(home, "refused") if home else ()
-            answers["lanes"] = self._lanes.item(cast("list[Row]", item["findings"]), refused, fold.state.index)
+            found = cast("list[Row]", item["findings"])
+            answers["lanes"] = self._lanes.item(found, notes_of(path, "refused"), fold.state.index)
         return answers
 
 
@@ -209,15 +208,17 @@ def _story(history: History, fold: Fold, item: Row, path: str) -> Row:
 
 def _refused(path: str, name: str) -> Iterator[Row]:
     """What the node whose log it is turned down: it never reached the log."""
-    home = home_of(path)
-    for note in notes_of(home, "refused", "hello refused", "address refused", "snapshot refused") if home else ():
+    for note in notes_of(path, "refused", "hello refused", "address refused", "snapshot refused"):
         if any(name in str(each) for each in note.values()):
             yield note
 
 
-def notes_of(home: Path, *kinds: str) -> Iterator[Row]:
-    """The lines of these kinds in the journal of a node's home, oldest first; what is no line of one is passed over."""
-    for file in (home / "state" / "journal" / each for each in _JOURNAL):
+def notes_of(path: str, *kinds: str) -> Iterator[Row]:
+    """The lines of these kinds in the journal of the node whose log it is, oldest first; what is no line of one is
+    passed over.
+    """
+    home = home_of(path)
+    for file in (home / "state" / "journal" / each for each in _JOURNAL) if home else ():
         with suppress(OSError), file.open(errors="replace") as lines:
             for line in lines:
                 with suppress(ValueError, RecursionError):

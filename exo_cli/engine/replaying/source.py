@@ -70,8 +70,7 @@ class Source:
     def lines(self, lenient: Lenient, start: Start | None = None) -> Iterator[Seen]:
         """Our own lines; only those behind `start`, when it is given."""
         # A file may be read again and again; a stream, once.
-        files = self.files
-        source = self.folder or (files[0] if files else self.stream)
+        source = self.folder or next(iter(self.files), self.stream)
         assert source is not None, "one or the other"
         return scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown, start=start)
 
