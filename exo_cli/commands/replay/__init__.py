@@ -23,6 +23,7 @@ _WAYS: Final = {
     "--with or --without": "trying:edit",
     "--shrink": "trying:shrink",
     "--bisect": "trying:bisect",
+    "--export": "exporting:write",
 }
 
 
@@ -45,6 +46,8 @@ def replay(
     added: options.With = None,
     shrink: options.Shrink = None,
     bisect: options.Bisect = None,
+    export: options.Export = None,
+    redact: options.Redact = False,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,

@@ -29,6 +29,8 @@ class Asked:
     added: tuple[str, ...] = ()
     shrink: str | None = None
     bisect: str | None = None
+    export: str | None = None
+    redact: bool = False
     check: bool = False
     strict: bool = False
     skip_bad: bool = False
@@ -76,9 +78,12 @@ class Asked:
             "--with or --without": bool(self.without or self.added),
             "--shrink": self.shrink is not None,
             "--bisect": self.bisect is not None,
+            "--export": self.export is not None,
             "--follow": self.follow,
         }
         chosen = [name for name, is_asked in alone.items() if is_asked]
+        if self.redact and self.export is None:
+            raise UsageError("--redact belongs to --export", "exo replay LOG --export FILE --redact")
         if len(chosen) > 1:
             raise UsageError(f"{' and '.join(chosen)} do not go together", "exo replay --help")
         return chosen[0] if chosen else "comparing" if len(self.logs) > 1 else "telling"

@@ -13,7 +13,7 @@ from itertools import chain
 from exo_cli.engine.core.events import Event
 from exo_cli.engine.core.history import Placed, about
 from exo_cli.engine.core.invariants.checks import Checks
-from exo_cli.engine.core.invariants.findings import Finding, Findings, Key
+from exo_cli.engine.core.invariants.findings import Finding, Findings, Key, key_of
 from exo_cli.engine.core.reducer import fold_event
 from exo_cli.engine.core.state import State
 
@@ -82,11 +82,6 @@ def tried(recorded: Recorded, edited: Sequence[Placed]) -> Trial:
         [each for each in before.in_order() if key_of(each) not in left],
         [each for each in after.in_order() if key_of(each) not in known],
     )
-
-
-def key_of(finding: Finding) -> Key:
-    """By what a finding is the same one."""
-    return finding.kind, finding.id
 
 
 def reason_of(finding: Finding) -> tuple[Key, str]:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from exo_cli.engine.core.events import Record
+from exo_cli.engine.core.events import Event, Record
+from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.checks import SETTLED, Checks
-from exo_cli.engine.core.invariants.findings import Finding, Findings
+from exo_cli.engine.core.invariants.findings import Finding, Findings, key_of
 from exo_cli.engine.core.invariants.hard import at_point, gap, misplaced
 from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.reasons import is_stuck, stuck_told
-from exo_cli.engine.core.reducer import apply
+from exo_cli.engine.core.reducer import apply, fold_event
 from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TaskStatus, TextGeneration
 from exo_cli.engine.core.wire import BadLineError, Closing, Header, Line
@@ -31,7 +32,6 @@ class Fold:
     """A log, folded as far as it was fed. `check` judges it by the invariants on the way."""
 
     format = FORMAT
-    timed = True
 
     def __init__(self, *, check: bool = False) -> None:
         """Nothing was fed yet."""
@@ -50,6 +50,8 @@ class Fold:
         self._skipped: dict[str, int] = {}
         self._stop_time: datetime | None = None
         self.last_at: datetime | None = None
+        self.timed = True
+        self._translator = Translator()
         self._watchers: list[Watcher] = []
         self._size = 0
 
@@ -99,6 +101,7 @@ class Fold:
             "first_index": self.first_index,
             "diverged": self.diverged,
             "is_whole": self._is_whole,
+            "timed": self.timed,
             "last_at": moment(self.last_at),
             "findings": [each.item() for each in self.findings.in_order()],
             "left_out": self.findings.left_out,
@@ -108,7 +111,7 @@ class Fold:
         """Go on from a state and the mark of the fold that had it."""
         self.state, self._has_header, self.is_done = state, True, state.index >= self._stop_index
         self.events, self.first_index = mark["events"], mark["first_index"]
-        self.diverged, self._is_whole = mark["diverged"], mark["is_whole"]
+        self.diverged, self._is_whole, self.timed = mark["diverged"], mark["is_whole"], mark["timed"]
         self.last_at = datetime.fromisoformat(mark["last_at"]) if mark["last_at"] else None
         for each in mark["findings"]:
             self.findings.add(Finding(**each))
@@ -133,9 +136,12 @@ class Fold:
             "state_hash": self.state.hash(),
             "torn_tail": self.torn_tail,
             "state": self.state.dump(),
-            "findings": [finding.item() for finding in self.findings.in_order()],
+            "findings": [self._found(finding) for finding in self.findings.in_order()],
             "notes": self._notes(),
         }
+
+    def _found(self, finding: Finding) -> dict[str, object]:
+        return finding.item() if self.timed else finding.item() | {"remedy": self._translator.remedy(*key_of(finding))}
 
     def _record(self, record: Record) -> None:
         state, index = self.state, record.index
@@ -147,9 +153,13 @@ class Fold:
         if self._stop_time is not None and record.at > self._stop_time:
             self.is_done = True
             return
-        self.last_at = record.at
         if self.first_index is None:
             self.first_index = index
+        if not self.timed:
+            self._take(record.event, index, self._size)
+            self.is_done = index == self._stop_index
+            return
+        self.last_at = record.at
         if self._watchers:
             placed = Placed(index, record.event, record.at, record.term, record.by, record.cause)
             self._show(placed, self._size)
@@ -163,6 +173,20 @@ class Fold:
         self.events += 1
         if index == self._stop_index:
             self.is_done = True
+
+    def _take(self, event: Event, index: int, size: int) -> None:
+        """An event that has neither a time nor an author."""
+        if self._watchers:
+            self._show(Placed(index, event), size)
+        if not self._check:
+            fold_event(self.state, event, index, None)
+        else:
+            checks = self._checks = self._checks or self._new_checks()
+            touched = checks.before(self.state, event, index, None)
+            fold_event(self.state, event, index, None)
+            checks.after(self.state, touched, event, index, None)
+        self.state.index = index
+        self.events += 1
 
     def _find_stuck(self) -> None:
         """Instances that serve nobody and in which nothing can move again, as far as the log goes."""
@@ -206,6 +230,7 @@ class Fold:
 
     def _adopt(self, header: Header) -> None:
         """Go on from the state that a header brings."""
+        self.timed = header.timed
         try:
             state = load(header.state)
         except ValueError as error:

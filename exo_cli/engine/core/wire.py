@@ -37,7 +37,10 @@ class NewerFormatError(BadLineError):
 
 
 class Header(Value):
-    """The first line of a segment: whose log it is, and the state at its base (a snapshot)."""
+    """The first line of a segment: whose log it is, and the state at its base (a snapshot).
+
+    `timed` is false, and only then written, where the records have no times (events of a public system's recording).
+    """
 
     kind: Literal["exo-log"] = "exo-log"
     format: int = FORMAT
@@ -49,6 +52,7 @@ class Header(Value):
     state_hash: str
     state: dict[str, object]
     adopted_from: dict[str, int] | None = None
+    timed: bool = True
 
 
 class Closing(Value):
@@ -90,7 +94,7 @@ def encode_record(record: Record) -> bytes:
 
 def encode_header(header: Header) -> bytes:
     """The first line of a segment."""
-    return sealed(header.model_dump_json().encode())
+    return sealed(header.model_dump_json(exclude={"timed"} if header.timed else None).encode())
 
 
 def encode_closing(closing: Closing) -> bytes:

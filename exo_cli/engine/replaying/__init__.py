@@ -19,7 +19,7 @@ from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import load
 from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
 from exo_cli.engine.replaying.indexing import sidecar_of
-from exo_cli.engine.replaying.questions import Questions, moment_in
+from exo_cli.engine.replaying.questions import Questions, moment_in, no_times
 from exo_cli.engine.replaying.remote import Remote
 from exo_cli.engine.replaying.sidecar import Sidecar
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
@@ -61,6 +61,8 @@ def replay(
             has_any = fold_recording(fold, source, Lenient(skip_bad, skip_unknown or not strict))
         else:
             has_any = fold_lines(fold, source, Lenient(skip_bad, skip_unknown))
+    if isinstance(at, str) and not fold.timed:
+        raise no_times()
     if not has_any:
         what, hint = ("stdin", "exo replay --help") if path == STANDARD_INPUT else (path, f"ls -l {shlex.quote(path)}")
         raise BadDataError(f"{what} holds no event log", hint)

@@ -48,7 +48,7 @@ class Questions:
 
     def begin(self, fold: Fold, path: str, at: int | str | None) -> int | None:
         """Have the fold tell what is needed; the index to stop at, when it is one."""
-        at, self.first, self.last = _from_the_end(path, at, self.first, self.last)
+        at, self.first, self.last = from_the_end(path, at, self.first, self.last)
         point = self._stop(fold, at)
         if self.explain is not None:
             self._history = History(self.explain)
@@ -68,7 +68,7 @@ class Questions:
     def _stop(self, fold: Fold, at: int | str | None) -> int | None:
         if isinstance(at, str):
             if not fold.timed:
-                raise UsageError("the public system's recordings have no times: give an index", "exo replay --help")
+                raise no_times()
             fold.stop_after_time(moment_in(at))
             return None
         if at is not None:
@@ -142,7 +142,12 @@ class Questions:
         return answers
 
 
-def _from_the_end(
+def no_times() -> UsageError:
+    """A time was given where events have none."""
+    return UsageError("the public system's recordings have no times: give an index", "exo replay --help")
+
+
+def from_the_end(
     path: str, at: int | str | None, *bounds: int | None
 ) -> tuple[int | str | None, int | None, int | None]:
     """Negative indexes counted from the last record: -1 is the last one."""

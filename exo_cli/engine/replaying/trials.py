@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from exo_cli.engine.core.errors import BadDataError, NotFoundError, UsageError
 from exo_cli.engine.core.events import Event
-from exo_cli.engine.core.experiments import Recorded, first_index, key_of, shrunk, tried
+from exo_cli.engine.core.experiments import Recorded, first_index, shrunk, tried
 from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
-from exo_cli.engine.core.invariants.findings import Finding
+from exo_cli.engine.core.invariants.findings import Finding, key_of
 from exo_cli.engine.core.recording import RecordingFold
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
@@ -60,6 +60,7 @@ def recorded(path: str, *, skip_bad: bool = False, skip_unknown: bool = False) -
             fold_recording(fold, source, Lenient(skip_bad, skip_unknown=True))
         else:
             fold_lines(fold, source, Lenient(skip_bad, skip_unknown))
+            events.timed = fold.timed
     return events
 
 

@@ -43,6 +43,11 @@ class Finding:
         }
 
 
+def key_of(finding: Finding) -> Key:
+    """By what a finding is the same one."""
+    return finding.kind, finding.id
+
+
 class Findings:
     """All that was found. Of what is over, the first FINDINGS_KEPT are kept and the others counted."""
 

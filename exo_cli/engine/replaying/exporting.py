@@ -1,0 +1,184 @@
+"""Exporting: a log, or a part of one, as one file in our own format; redacted when it is to leave the house.
+
+Our own lines are copied as they are. What the public system recorded gets the times and authors that it never had (all
+the same), and where one of its events has no place in our state, a record that changes nothing keeps the count.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+
+from exo_cli import __version__
+from exo_cli.engine.core.errors import BadDataError, FailedError, UsageError
+from exo_cli.engine.core.events import By, Record, VotersChanged
+from exo_cli.engine.core.history import Placed
+from exo_cli.engine.core.recording import RecordingFold
+from exo_cli.engine.core.redaction import Redaction
+from exo_cli.engine.core.replay import Fold
+from exo_cli.engine.core.state import State
+from exo_cli.engine.core.wire import Closing, Header, Line, encode_closing, encode_header, encode_record
+from exo_cli.engine.log.rotation import PACKED
+from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
+from exo_cli.engine.replaying.questions import from_the_end
+from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
+
+NOBODY = By(node="unknown")
+NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+_OTHER_HASH = "0" * 64
+_NO_HEADER = Header(
+    version=__version__, cluster_id="", node_id=NOBODY.node, base_index=-1, base_term=0, state_hash="", state={}
+)
+
+
+def export(
+    path: str, file: str, *, redact: bool, first: int | None = None, last: int | None = None, lenient: Lenient
+) -> int:
+    """Write the records of a log from `first` to `last` (negative: from the end) into a new file; how many there are.
+
+    Raises:
+        UsageError: the file is there already.
+        FailedError: it cannot be written.
+        NotFoundError, BadDataError: see `replay`.
+    """
+    _, first, last = from_the_end(path, None, first, last)
+    with Source(path) as source, _opened(file) as stream:
+        lines = Lines(stream, Redaction() if redact else None, first)
+        fold = CopyingRecordingFold(lines) if source.is_recording else CopyingFold(lines)
+        if last is not None:
+            fold.stop_at(last)
+        if isinstance(fold, RecordingFold):
+            fold_recording(fold, source, Lenient(lenient.skip_bad, skip_unknown=True))
+        else:
+            fold_lines(fold, source, lenient)
+        if not lines.records:
+            raise BadDataError(f"{path} holds no records there", f"exo replay {path}")
+    return lines.records
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """A new file that only its owner reads, packed if it is called so; it is gone again when writing fails."""
+    if file == STANDARD_INPUT:
+        yield sys.stdout.buffer
+        return
+    path = Path(file)
+    try:
+        plain = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    except FileExistsError:
+        raise UsageError(f"{file} is there already", f"ls -l {file}") from None
+    except OSError as error:
+        raise _unwritable(file, error) from None
+    try:
+        with plain:
+            if path.suffix != PACKED:
+                yield plain
+                return
+            with zstandard.ZstdCompressor(write_checksum=True).stream_writer(plain, closefd=False) as packed:
+                yield cast("BinaryIO", packed)
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritable(file, error) from None
+        raise
+
+
+def _unwritable(file: str, error: OSError) -> FailedError:
+    return FailedError(f"cannot write {file}: {error.strerror}", f"df {Path(file).parent}")
+
+
+@dataclass
+class Lines:
+    """The lines that are written: from record `first` on, redacted or not. `records` counts those of events."""
+
+    file: BinaryIO
+    redaction: Redaction | None
+    first: int | None
+    records: int = 0
+    has_begun: bool = False
+
+    def header(self, header: Header, state: State, *, diverged: bool) -> None:
+        """A header of the log's own, with the state that was folded. Whether its hash was the right one is kept."""
+        if self.redaction is not None:
+            header = self.redaction.header(header, state)
+            header = header.model_copy(
+                update={"version": __version__, **({"state_hash": _OTHER_HASH} if diverged else {})}
+            )
+        self.has_begun = True
+        self.file.write(encode_header(header))
+
+    def closing(self, closing: Closing, state: State, *, diverged: bool) -> None:
+        """The same of a closing."""
+        if self.redaction is not None:
+            right = _OTHER_HASH if diverged else self.redaction.state(state).hash()
+            closing = closing.model_copy(update={"state_hash": right})
+        self.file.write(encode_closing(closing))
+
+    def record(self, record: Record, state: State, like: Header) -> None:
+        """A record, and before the first a header at the state that it meets."""
+        if self.first is not None and record.index < self.first:
+            return
+        if not self.has_begun:
+            base = {"base_index": state.index, "base_term": state.term, "state": state.dump()}
+            at_base = like.model_copy(update={**base, "state_hash": state.hash(), "adopted_from": None})
+            self.header(at_base, state, diverged=False)
+        self.records += 1
+        self.file.write(encode_record(record if self.redaction is None else self.redaction.record(record)))
+
+
+class CopyingFold(Fold):
+    """The fold of our own log, whose lines are written on the way."""
+
+    def __init__(self, lines: Lines) -> None:
+        """Nothing was fed yet."""
+        super().__init__()
+        self._lines, self._header_before = lines, _NO_HEADER
+
+    def feed(self, line: Line, size: int = 0) -> None:
+        """See `Fold.feed`."""
+        if isinstance(line, Record):
+            if not self.is_done and line.index <= self._stop_index:
+                self._lines.record(line, self.state, self._header_before)
+            super().feed(line, size)
+            return
+        was_done, had_diverged = self.is_done, self.diverged
+        super().feed(line, size)
+        diverged = self.diverged and not had_diverged
+        if isinstance(line, Header):
+            self._header_before = line
+        if was_done or not (self._lines.has_begun or self._lines.first is None):
+            return
+        if isinstance(line, Header):
+            self._lines.header(line, self.state, diverged=diverged)
+        else:
+            self._lines.closing(line, self.state, diverged=diverged)
+
+
+class CopyingRecordingFold(RecordingFold):
+    """The fold of a recording, whose events are written as records on the way."""
+
+    def __init__(self, lines: Lines) -> None:
+        """Nothing was fed yet."""
+        super().__init__()
+        self._lines, self._like = lines, _NO_HEADER.model_copy(update={"timed": False})
+        self.watch(self._put)
+        self.on_counted = lambda _kind, _index, _size: self._fill()
+
+    def pass_over(self, *, unknown: bool) -> None:
+        """See `RecordingFold.pass_over`."""
+        self._fill()
+        super().pass_over(unknown=unknown)
+
+    def _fill(self) -> None:
+        nothing = VotersChanged(voters=self.state.voters)
+        self._put(self.state, Placed(self.state.index + 1, nothing), 0)
+
+    def _put(self, state: State, placed: Placed, _size: int) -> None:
+        record = Record(index=placed.index, term=0, at=NO_TIME, by=NOBODY, event=placed.event)
+        self._lines.record(record, state, self._like)
