@@ -274,6 +274,7 @@ TABLE: "dict[str, Any]" = {
     '--with': ('What is found with the event in FILE put in before INDEX', ''),
     '--shrink': ('A test with the least events that show a finding (KIND:ID), on stdout', ''),
     '--bisect': ("The first record at which 'PATH op VALUE' holds, or a finding began", ''),
+    '--reducer': ('Fold with another reducer too, and say where the two part ways', ''),
     '--export': ("Write the events to FILE in exo's own format", 'file'),
     '--redact': ('Of --export: short names for ids, no hosts, addresses, texts', None),
     '--check': ('End with 1 when something is found to be wrong', None),

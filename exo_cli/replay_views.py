@@ -76,6 +76,19 @@ def _suffix_lines(log: Item) -> Iterator[str]:
         yield f"{log['path']}: its end is torn"
 
 
+def parting_lines(item: Item) -> Iterator[str]:
+    """Where another reducer and ours part ways, and what is different there and at the end."""
+    if item["parts_at"] is None:
+        yield f"{item['records']} records, and nowhere a difference"
+        return
+    yield "they part at:"
+    yield event_line(item["parts_at"])
+    for heading, key in (("behind it:", "there"), ("at the end:", "at_end")):
+        yield heading
+        for each in item[key]:
+            yield visible(f"  {each['path']}: {said(each['ours'])} here, {said(each['theirs'])} there")
+
+
 def event_line(row: Item) -> str:
     """An event of a log, as one line: index, time, who, what."""
     at = f"{row['at']}  " if row.get("at") else ""

@@ -23,6 +23,7 @@ _WAYS: Final = {
     "--with or --without": "trying:edit",
     "--shrink": "trying:shrink",
     "--bisect": "trying:bisect",
+    "--reducer": "reducing:tell",
     "--export": "exporting:write",
 }
 
@@ -46,6 +47,7 @@ def replay(
     added: options.With = None,
     shrink: options.Shrink = None,
     bisect: options.Bisect = None,
+    reducer: options.Reducer = None,
     export: options.Export = None,
     redact: options.Redact = False,
     check: options.Check = False,

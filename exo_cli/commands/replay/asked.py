@@ -29,6 +29,7 @@ class Asked:
     added: tuple[str, ...] = ()
     shrink: str | None = None
     bisect: str | None = None
+    reducer: str | None = None
     export: str | None = None
     redact: bool = False
     check: bool = False
@@ -78,6 +79,7 @@ class Asked:
             "--with or --without": bool(self.without or self.added),
             "--shrink": self.shrink is not None,
             "--bisect": self.bisect is not None,
+            "--reducer": self.reducer is not None,
             "--export": self.export is not None,
             "--follow": self.follow,
         }

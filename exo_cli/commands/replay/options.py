@@ -62,6 +62,10 @@ Bisect = Annotated[
     str | None,
     typer.Option(metavar="CONDITION", help="The first record at which 'PATH op VALUE' holds, or a finding began."),
 ]
+Reducer = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:FUNCTION", help="Fold with another reducer too, and say where the two part ways."),
+]
 Export = Annotated[str | None, typer.Option(metavar="FILE", help="Write the events to FILE in exo's own format.")]
 Redact = Annotated[bool, typer.Option("--redact", help="Of --export: short names for ids, no hosts, addresses, texts.")]
 Check = Annotated[bool, typer.Option("--check", help="End with 1 when something is found to be wrong.")]

@@ -6,7 +6,7 @@ do with its runners, the loss of a node with the runners on it. `told` says in a
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import cast
 
 from exo_cli.engine.core.events import (
@@ -18,6 +18,7 @@ from exo_cli.engine.core.events import (
     NodeGatheredInfo,
     NodeJoined,
     NodeTimedOut,
+    Record,
     RunnerStatusUpdated,
     TaskCreated,
     TaskDeleted,
@@ -35,6 +36,8 @@ from exo_cli.engine.core.state import State
 MOMENTS_KEPT = 1000
 
 Thing = tuple[str, str]
+NOBODY = By(node="unknown")
+NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,17 @@ class Placed:
     term: int | None = None
     by: By | None = None
     cause: int | None = None
+
+    def record(self) -> Record:
+        """The record that it is; with NO_TIME and by NOBODY where that is not known."""
+        return Record(
+            index=self.index,
+            term=self.term or 0,
+            at=self.at or NO_TIME,
+            by=self.by or NOBODY,
+            cause=self.cause,
+            event=self.event,
+        )
 
 
 def about(state: State, event: Event) -> Iterator[Thing]:

@@ -125,7 +125,7 @@ class State:
 
     def hash(self) -> str:
         """sha256 of the state as JSON with sorted keys, without spaces and without clock times."""
-        text = json.dumps(_without_times(self.dump()), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(without_times(self.dump()), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -141,10 +141,11 @@ def load(dumped: object) -> State:
     return ADAPTER.validate_python(dumped)
 
 
-def _without_times(value: object) -> object:
+def without_times(value: object) -> object:
+    """What `dump` gives, without clock times: they are no part of what the hash is of."""
     if isinstance(value, dict):
         mapping = cast("dict[str, object]", value)
-        return {key: _without_times(inner) for key, inner in mapping.items() if key not in _TIMES}
+        return {key: without_times(inner) for key, inner in mapping.items() if key not in _TIMES}
     if isinstance(value, list):
-        return [_without_times(inner) for inner in cast("list[object]", value)]
+        return [without_times(inner) for inner in cast("list[object]", value)]
     return value

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,8 +16,8 @@ import zstandard
 
 from exo_cli import __version__
 from exo_cli.engine.core.errors import BadDataError, FailedError, UsageError
-from exo_cli.engine.core.events import By, Record, VotersChanged
-from exo_cli.engine.core.history import Placed
+from exo_cli.engine.core.events import Record, VotersChanged
+from exo_cli.engine.core.history import NOBODY, Placed
 from exo_cli.engine.core.recording import RecordingFold
 from exo_cli.engine.core.redaction import Redaction
 from exo_cli.engine.core.replay import Fold
@@ -29,8 +28,6 @@ from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
 from exo_cli.engine.replaying.questions import from_the_end
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
 
-NOBODY = By(node="unknown")
-NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _OTHER_HASH = "0" * 64
 _NO_HEADER = Header(
     version=__version__, cluster_id="", node_id=NOBODY.node, base_index=-1, base_term=0, state_hash="", state={}
@@ -180,5 +177,4 @@ class CopyingRecordingFold(RecordingFold):
         self._put(self.state, Placed(self.state.index + 1, nothing), 0)
 
     def _put(self, state: State, placed: Placed, _size: int) -> None:
-        record = Record(index=placed.index, term=0, at=NO_TIME, by=NOBODY, event=placed.event)
-        self._lines.record(record, state, self._like)
+        self._lines.record(placed.record(), state, self._like)
