@@ -131,6 +131,10 @@ LASTING = {
         [*UP, task(), deleted(), status("Shutdown"), LONG, gathered()],
         ("orphan_task", "t", 5, None),
     ),
+    "a task whose runner failed and that nobody ended": (
+        [*UP, task(), status("Failed"), LONG, gathered()],
+        ("orphan_task", "t", 5, None),
+    ),
     "a task on an instance that never was": ([*UP, task(instance_id="j")], ("orphan_task", "t", 4, None)),
     "a record of a node that is gone": (
         [joined("a"), joined("b"), download(), lost(), download(), LONG, gathered("b")],
@@ -153,6 +157,10 @@ HARD = {
     "backwards": ([*UP, status("Idle")], ("illegal_transition", "i-0", 4, 4)),
     "to life": ([*UP, status("Failed"), status("Ready")], ("illegal_transition", "i-0", 5, 5)),
     "an older attempt": ([*UP, status("Ready", attempt=2), status("Ready")], ("attempt_regression", "i-0", 5, 5)),
+    "a task that had ended": (
+        [*UP, task(), ended(), ended(state=TaskStatus.RUNNING)],
+        ("illegal_transition", "t", 6, 6),
+    ),
     "over itself": ([*UP, placed()], ("overwritten_instance", "i", 4, 4)),
 }
 

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-from exo_cli.engine.core.events import Event, InstanceCreated, Record, RunnerStatusUpdated
+from exo_cli.engine.core.events import Event, InstanceCreated, Record, RunnerStatusUpdated, TaskStatusUpdated
 from exo_cli.engine.core.invariants.findings import Finding, Key
 from exo_cli.engine.core.runners import RunnerFailed, RunnerIdle, may_follow
 from exo_cli.engine.core.state import State
+from exo_cli.engine.core.tasks import OPEN
 
 
 class Wrong(NamedTuple):
@@ -21,6 +22,11 @@ def wrong(state: State, event: Event) -> Wrong | None:
     """Why this event should not have happened in this state."""
     if type(event) is RunnerStatusUpdated:
         return _wrong_status(state, event)
+    if isinstance(event, TaskStatusUpdated) and (task := state.tasks.get(event.task_id)) is not None:
+        if task.task_status in OPEN or event.task_status not in OPEN:
+            return None
+        why = f"{event.task_status} cannot follow {task.task_status}"
+        return Wrong("illegal_transition", ("task", event.task_id), why, "exo node list")
     if isinstance(event, InstanceCreated) and (known := event.instance.instance_id) in state.instances:
         why = f"instance {known} was created while it was there"
         return Wrong("overwritten_instance", ("instance", known), why, f"exo delete {known}")

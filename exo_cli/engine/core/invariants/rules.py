@@ -19,7 +19,7 @@ from exo_cli.engine.core.events import (
     TopologyEdgeDeleted,
 )
 from exo_cli.engine.core.invariants.links import Links
-from exo_cli.engine.core.runners import RunnerShutdown, RunnerShuttingDown
+from exo_cli.engine.core.runners import RunnerFailed, RunnerShutdown, RunnerShuttingDown
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TextGeneration
 
@@ -81,6 +81,13 @@ def _ending_runners(links: Links, state: State, event: Event) -> Iterable[str]:
 
 
 def _tasks(links: Links, state: State, event: Event) -> Iterable[str]:
+    if type(event) is RunnerStatusUpdated:
+        known = state.runners.get(event.runner_id)
+        had_failed = known is not None and type(known.status) is RunnerFailed
+        if not had_failed and type(event.runner_status) is not RunnerFailed:
+            return ()
+        instance = state.instance_of_runner(event.runner_id)
+        return tuple(links.tasks_of.get(instance.instance_id, ())) if instance is not None else ()
     match event:
         case TaskCreated() | TaskStatusUpdated() | TaskDeleted():
             return (event.task_id,)
@@ -133,14 +140,23 @@ def _is_not_ending(state: State, runner_id: str) -> bool:
     return runner is None or type(runner.status) is not RunnerShuttingDown or not _has_its_place(state, runner_id)
 
 
-def _has_its_instance(state: State, task_id: str) -> bool:
+def _is_worked_on(state: State, task_id: str) -> bool:
     task = state.tasks.get(task_id)
     return (
         task is None
         or task.task_status not in OPEN
-        or task.instance_id in state.instances
         or not isinstance(task, TextGeneration | ImageGeneration | ImageEdits)
+        or (task.instance_id in state.instances and _failed_in(state, task.instance_id) is None)
     )
+
+
+def _failed_in(state: State, instance_id: str) -> str | None:
+    """A failed runner of an instance that is there."""
+    for runner_id in state.instances[instance_id].runner_ids:
+        runner = state.runners.get(runner_id)
+        if runner is not None and type(runner.status) is RunnerFailed:
+            return runner_id
+    return None
 
 
 def _has_its_node(state: State, download_id: str) -> bool:
@@ -160,7 +176,9 @@ def _is_revived(state: State, event: Event) -> bool:
 
 
 def _is_unheard_of(state: State, event: Event) -> bool:
-    return isinstance(event, TaskCreated) and event.task.instance_id not in state.past_instances
+    if not isinstance(event, TaskCreated):
+        return False
+    return event.task.instance_id not in state.instances and event.task.instance_id not in state.past_instances
 
 
 def _never(state: State, event: Event) -> bool:
@@ -170,6 +188,13 @@ def _never(state: State, event: Event) -> bool:
 def _where_it_is_stale(state: State, runner_id: str) -> str:
     gone = "instance" if state.instance_of_runner(runner_id) is None else "node"
     return f"is {state.runners[runner_id].status.type}, but its {gone} is gone"
+
+
+def _whom_it_waits_for(state: State, task_id: str) -> str:
+    task = state.tasks[task_id]
+    if task.instance_id not in state.instances:
+        return f"is {task.task_status}, but its instance {task.instance_id} is gone"
+    return f"is {task.task_status}, but runner {_failed_in(state, task.instance_id)} has failed"
 
 
 _NODE_EVENTS: tuple[type[Event], ...] = (NodeJoined, NodeGatheredInfo, NodeTimedOut)
@@ -201,14 +226,12 @@ RULES = (
     Rule(
         kind="orphan_task",
         entity="task",
-        events=(TaskCreated, TaskStatusUpdated, TaskDeleted, InstanceCreated, InstanceDeleted),
+        events=(TaskCreated, TaskStatusUpdated, TaskDeleted, RunnerStatusUpdated, InstanceCreated, InstanceDeleted),
         touched=_tasks,
         every=lambda state: state.tasks,
-        holds=_has_its_instance,
+        holds=_is_worked_on,
         at_once=_is_unheard_of,
-        now=lambda state, each: (
-            f"is {state.tasks[each].task_status}, but its instance {state.tasks[each].instance_id} is gone"
-        ),
+        now=_whom_it_waits_for,
         remedy="exo node list",
     ),
     Rule(
