@@ -11,6 +11,7 @@ from exo_cli.engine.core.state import State, load
 from exo_cli.engine.core.tasks import CreateRunner, TaskStatus
 from exo_cli.engine.core.wire import BadLineError, Closing, Header
 from tests.builders import a_node, a_record, a_status, a_task, an_instance
+from tests.strategies import LOGS
 
 EVENTS = [
     NodeJoined(node_id="a", facts=a_node("a"), incarnation=1),
@@ -25,9 +26,9 @@ EVENTS = [
 RECORDS = [a_record(event, index, seconds=index) for index, event in enumerate(EVENTS)]
 
 
-def state_at(index):
+def state_at(index, records=RECORDS):
     state = State()
-    for record in RECORDS[: index + 1]:
+    for record in records[: index + 1]:
         apply(state, record)
     return state
 
@@ -231,3 +232,46 @@ def test_findings_come_in_the_order_in_which_they_began():
         for index, event in enumerate([*EVENTS[:5], EVENTS[5], EVENTS[0], EVENTS[1], EVENTS[0], EVENTS[1]])
     ]
     assert kinds(folded(a_header(), *records)) == [("stale_runner", 5), ("overwritten_instance", 9)]
+
+
+# Laws over any log ---------------------------------------------------------------------------------------------------
+
+
+def whole(*lines):
+    fold = Fold(check=True)
+    for line in lines:
+        fold.feed(line)
+    return fold.result()
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(LOGS, st.integers(0, 25))
+def test_a_snapshot_anywhere_changes_nothing(records, cut):
+    middle = state_at(cut - 1, records)
+    parted = [*records[:cut], a_closing(middle), a_header(middle), *records[cut:]]
+    assert whole(a_header(), *parted) == whole(a_header(), *records)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(LOGS, st.integers(0, 25))
+def test_a_fold_that_goes_on_from_a_mark_ends_as_the_whole(records, cut):
+    first, second, one = Fold(), Fold(), Fold()
+    for line in (a_header(), *records[:cut]):
+        first.feed(line)
+    second.resume(load(first.state.dump()), first.mark())
+    for line in records[cut:]:
+        second.feed(line)
+    for line in (a_header(), *records):
+        one.feed(line)
+    assert second.result() == one.result()
+
+
+@settings(max_examples=50, deadline=None, database=None)
+@given(LOGS)
+def test_at_every_index_it_is_the_fold_to_there(records):
+    for index in range(len(records)):
+        fold = Fold(check=True)
+        fold.stop_at(index)
+        for line in (a_header(), *records):
+            fold.feed(line)
+        assert fold.result() == whole(a_header(), *records[: index + 1])
