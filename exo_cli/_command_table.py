@@ -270,6 +270,7 @@ TABLE: "dict[str, Any]" = {
     '--follow': ('Print the events that come, and what goes wrong', None),
     '-f': ('Print the events that come, and what goes wrong', None),
     '--stats': ('Count by type, node and hour, and name what floods', None),
+    '--step': ('Walk through the events by keys, with the state beside them', None),
     '--without': ('What is found when this record is left out', ''),
     '--with': ('What is found with the event in FILE put in before INDEX', ''),
     '--shrink': ('A test with the least events that show a finding (KIND:ID), on stdout', ''),

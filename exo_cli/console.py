@@ -258,7 +258,8 @@ def _cells(text: str) -> int:
     )
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """The text in so many columns; what is cut off is a dot row."""
     if _cells(text) <= width:
         return text
     while text and _cells(text) > width - 1:
@@ -278,7 +279,7 @@ def _fit(rows: Sequence[tuple[str, ...]], elastic: frozenset[int], width: int | 
             over -= taken
     lines: list[str] = []
     for row in rows:
-        cells = [_cut(cell, widths[column]) for column, cell in enumerate(row)]
+        cells = [cut(cell, widths[column]) for column, cell in enumerate(row)]
         padded = [cell + " " * (widths[column] - _cells(cell)) for column, cell in enumerate(cells)]
         lines.append("  ".join(padded).rstrip())
     return lines

@@ -24,6 +24,7 @@ _WAYS: Final = {
     "--shrink": "trying:shrink",
     "--bisect": "trying:bisect",
     "--reducer": "reducing:tell",
+    "--step": "stepping:step",
     "--export": "exporting:write",
 }
 
@@ -43,6 +44,7 @@ def replay(
     filters: options.Filters = None,
     follow: options.Follow = False,
     stats: options.Stats = False,
+    step: options.Step = False,
     without: options.Without = None,
     added: options.With = None,
     shrink: options.Shrink = None,

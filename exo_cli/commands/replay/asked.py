@@ -25,6 +25,7 @@ class Asked:
     filters: tuple[str, ...] = ()
     follow: bool = False
     stats: bool = False
+    step: bool = False
     without: tuple[int, ...] = ()
     added: tuple[str, ...] = ()
     shrink: str | None = None
@@ -79,6 +80,7 @@ class Asked:
             "--with or --without": bool(self.without or self.added),
             "--shrink": self.shrink is not None,
             "--bisect": self.bisect is not None,
+            "--step": self.step,
             "--reducer": self.reducer is not None,
             "--export": self.export is not None,
             "--follow": self.follow,

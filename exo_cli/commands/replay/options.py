@@ -47,6 +47,7 @@ Filters = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print the events that come, and what goes wrong.")]
 Stats = Annotated[bool, typer.Option("--stats", help="Count by type, node and hour, and name what floods.")]
+Step = Annotated[bool, typer.Option("--step", help="Walk through the events by keys, with the state beside them.")]
 Without = Annotated[
     list[int] | None, typer.Option("--without", metavar="INDEX", help="What is found when this record is left out.")
 ]

@@ -148,10 +148,10 @@ def no_times() -> UsageError:
 
 
 def from_the_end(
-    path: str, at: int | str | None, *bounds: int | None
+    path: str, at: int | str | None, first: int | None, last: int | None
 ) -> tuple[int | str | None, int | None, int | None]:
     """Negative indexes counted from the last record: -1 is the last one."""
-    numbers = [at, *bounds]
+    numbers = [at, first, last]
     if any(isinstance(each, int) and each < 0 for each in numbers):
         last = last_index(path)
         if last is None:

@@ -1,0 +1,77 @@
+"""The screen: a terminal that is drawn as a whole, and the keys that are pressed at it.
+
+It is given back as it was, however the block ends.
+"""
+
+import os
+import re
+import shutil
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final
+
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+# What a terminal sends for a key that has no letter: control sequences of ECMA-48, and those of application mode.
+_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[@-~]|O[A-Z])")
+_KEYS: Final = {
+    "\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left",
+    "\x1bOA": "up", "\x1bOB": "down", "\x1bOC": "right", "\x1bOD": "left",
+    "\x1b[5~": "page up", "\x1b[6~": "page down",
+    "\x1b[H": "home", "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end", "\x1bOH": "home", "\x1bOF": "end",
+    "\r": "enter", "\n": "enter", "\x7f": "back", "\x08": "back", "\x1b": "escape",
+}  # fmt: skip
+
+
+class Screen:
+    """The terminal of this process, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        """Nothing is drawn yet."""
+        self._fd, self._before, self._pressed = sys.stdin.fileno(), list[Any](), ""
+
+    @staticmethod
+    def is_there() -> bool:
+        """Whether there is one on both sides: to draw on, and to press keys at."""
+        return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+    def __enter__(self) -> "Screen":
+        """Take it."""
+        self._before = termios.tcgetattr(self._fd)
+        tty.setcbreak(self._fd)
+        self._write(_ENTER)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Give it back."""
+        self._write(_LEAVE)
+        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines, as they are now."""
+        found = shutil.get_terminal_size()
+        return max(20, found.columns), max(6, found.lines)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """These lines, from the top; the rest is empty. They have to fit, and be harmless."""
+        self._write("\x1b[H" + "".join(f"{line}\x1b[0m\x1b[K\r\n" for line in lines[:-1]) + f"{lines[-1]}\x1b[0m\x1b[J")
+
+    def key(self) -> str:
+        """The next key: a letter, or the name of one that has none; `gone` when nobody is there any more."""
+        if not self._pressed:
+            self._pressed = os.read(self._fd, 1024).decode(errors="replace")
+        if not self._pressed:
+            return "gone"
+        found = _SEQUENCE.match(self._pressed)
+        raw = found[0] if found is not None else self._pressed[0]
+        self._pressed = self._pressed[len(raw) :]
+        return _KEYS.get(raw, "" if found is not None else raw)
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
