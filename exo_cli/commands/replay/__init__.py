@@ -23,6 +23,7 @@ _WAYS: Final = {
     "--with or --without": "trying:edit",
     "--shrink": "trying:shrink",
     "--bisect": "trying:bisect",
+    "--rerun": "rerunning:rerun",
 }
 
 
@@ -45,6 +46,7 @@ def replay(
     added: options.With = None,
     shrink: options.Shrink = None,
     bisect: options.Bisect = None,
+    rerun: options.Rerun = False,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,
