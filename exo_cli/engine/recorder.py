@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -85,7 +86,8 @@ class Recorder:
         """Let go of the file."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with suppress(OSError):
+                file.close()
 
     def _recorded(self, given: Given, now: Now, take: Callable[[], Effects]) -> Effects:
         streams = self._replica.open_streams

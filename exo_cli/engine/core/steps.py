@@ -112,8 +112,9 @@ def plain(value: object, tokens: Tokens) -> object:
             return value.encode(errors="backslashreplace").decode()  # of names of files, which may be any bytes
         case datetime():
             return value.isoformat()
-        case Envelope(body=body) if type(body) in _CONTENTS_LEFT_OUT:
-            return plain(value.model_copy(update={"body": _CONTENTS_LEFT_OUT[type(body)]}), tokens)
+        case Envelope():
+            body = _CONTENTS_LEFT_OUT.get(type(value.body), value.body)
+            return value.model_copy(update={"body": body}).model_dump(mode="json", exclude_none=True)
         case BaseModel():
             return value.model_dump(mode="json", exclude_none=True)
         case dict():
