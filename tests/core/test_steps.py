@@ -1,4 +1,4 @@
-"""Steps as lines: every input and every effect comes back, in its order, without what chats say; the rest is refused."""
+"""Steps as lines: all inputs and effects come back, in their order, without what chats say; the rest is refused."""
 
 import json
 from dataclasses import fields, is_dataclass
