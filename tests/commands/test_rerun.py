@@ -128,6 +128,14 @@ def test_what_is_none_is_refused_in_one_line(exo, recording, lines, tmp_path):
     assert exo("replay", str(tmp_path), "--rerun").code == 12
 
 
+def test_without_the_option_it_is_named(exo, recording, lines):
+    path = recording(*lines)
+    for question in ((), ("--check",), ("--explain", "a")):
+        ended = exo("replay", path, *question)
+        assert (ended.code, ended.out) == (12, "")
+        assert f"hint: exo replay {path} --rerun" in ended.err
+
+
 def test_a_newer_one_asks_for_a_newer_program(exo, recording, lines):
     ended = exo("replay", recording(with_changes(lines[0], format=2, novelty=1), *lines[1:]), "--rerun")
     assert (ended.code, ended.out) == (12, "")
