@@ -137,9 +137,11 @@ def test_without_the_option_it_is_named(exo, recording, lines):
 
 
 def test_a_newer_one_asks_for_a_newer_program(exo, recording, lines):
-    ended = exo("replay", recording(with_changes(lines[0], format=2, novelty=1), *lines[1:]), "--rerun")
-    assert (ended.code, ended.out) == (12, "")
-    assert "hint: pip install --upgrade exo-cli" in ended.err
+    unheard_of = with_changes(lines[1], input={"type": "Novelty"})
+    for pieces in ((with_changes(lines[0], format=2, novelty=1), *lines[1:]), (lines[0], unheard_of)):
+        ended = exo("replay", recording(*pieces), "--rerun")
+        assert (ended.code, ended.out) == (12, "")
+        assert "hint: pip install --upgrade exo-cli" in ended.err
 
 
 def test_a_line_without_end_is_not_read_to_its_end(exo, recording, lines, monkeypatch):

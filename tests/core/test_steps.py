@@ -210,7 +210,7 @@ def reaches(hint: Any, wanted: set[type]) -> bool:
         (b"[]", "an object"),
         (b'{"input":{"type":"Tick"},"seconds":1,"at":"2026-01-01T00:00:00Z"}', "effects"),
         (b'{"input":{"type":"Tock"},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{}}', "unknown input 'Tock'"),
-        (b'{"input":{"type":["Tick"]},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{}}', "unknown input"),
+        (b'{"input":{"type":["Tick"]},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{}}', "has no type"),
         (b'{"input":{"type":"Tick","x":1},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{}}', "unknown field 'x'"),
         (b'{"input":{"type":"Appended"},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{}}', "upto"),
         (b'{"input":{"type":"Tick"},"seconds":1,"at":"2026-01-01T00:00:00Z","effects":{},"x":1}', "x: "),

@@ -5,6 +5,9 @@ import stat
 
 import pytest
 
+from exo_cli.engine.core import planner
+from exo_cli.engine.core.errors import ExitCode
+from exo_cli.engine.replaying.rerunning import rerun
 from tests.e2e.cluster import wait_until
 
 CANARY = "xylophone-canary-4711"
@@ -19,22 +22,27 @@ def recorded(new_home, script):
     return home, file
 
 
-def test_what_was_placed_talked_to_and_deleted_is_the_same_again(recorded):
+def test_what_was_placed_talked_to_and_deleted_is_the_same_again(recorded, monkeypatch):
     home, file = recorded
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     instance_id = home.exo("place", "tiny").ok().out.strip()
-    before = file.stat().st_size
     assert CANARY in home.exo("chat", f"say {CANARY}", "--system", f"you are {CANARY}").ok().out
     wait_until(lambda: home.record_counts()["TaskDeleted"], "the history of the chat")
-    print("bytes of a chat, with the ticks meanwhile:", file.stat().st_size - before)
     home.exo("delete", instance_id).ok()
     home.stop()
     ended = home.exo("replay", file, "--rerun").ok()
     assert ended.out.endswith(" inputs, no difference\n")
     assert ended.err == ""
-    seen = {json.loads(line)["input"]["type"] for line in file.read_text().splitlines()[1:]}
+    steps = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    seen = {each["input"]["type"] for each in steps}
     assert seen >= {"Start", "Tick", "Appended", "Submitted", "RunnerChanged", "ChatAdmitted", "ChatEnded"}
     assert CANARY not in file.read_text()
+    # Without one rule, the input at which it had acted is named.
+    acts = [[act["type"] for act in each["effects"].get("act", ())] for each in steps]
+    monkeypatch.setitem(planner.RULES, "warm up", lambda view: iter(()))
+    told = rerun(str(file))
+    assert told["exit_code"] == ExitCode.DIFFERS
+    assert told["item"]["difference"]["input"] == next(n for n, each in enumerate(acts, 1) if "StartWarmup" in each)
 
 
 def test_one_that_was_killed_is_whole_up_to_its_last_line(recorded):
@@ -44,19 +52,23 @@ def test_one_that_was_killed_is_whole_up_to_its_last_line(recorded):
     assert home.exo("replay", file, "--rerun").ok().out.endswith(" inputs, no difference\n")
 
 
-def test_two_nodes_of_which_one_goes_and_comes_back(new_home, script):
+def test_two_nodes_that_go_and_come_back(new_home, script):
     first, second = new_home(), new_home()
-    first.start("--record", first.path / "r", engine=script("echo"), name="first")
-    second.start("--record", second.path / "r1", engine=script("echo"), name="second", peer=first)
+    engine = script("echo")
+    first.start("--record", first.path / "r1", engine=engine, name="first")
+    second.start("--record", second.path / "r1", engine=engine, name="second", peer=first)
     wait_until(lambda: len(first.nodes()) == 2, "two nodes")
-    first.exo("place", "wide", "--min-nodes", 2, "--strategy", "pipeline").ok()
+    wide = first.exo("place", "wide", "--min-nodes", 2, "--strategy", "pipeline").ok().out.strip()
     first.exo("chat", "hello").ok()
     second.kill()
-    second.start("--record", second.path / "r2", engine=script("echo"), name="second", peer=first)
-    second.exo("delete", "wide")
-    for home in (second, first):
-        home.stop()
-    for file in (first.path / "r", second.path / "r1", second.path / "r2"):
+    second.start("--record", second.path / "r2", engine=engine, name="second", peer=first)
+    first.kill()
+    first.start("--record", first.path / "r2", engine=engine, name="first")
+    wait_until(lambda: second.show()["phase"] == "following", "a follower of the master that is back", 30.0)
+    first.exo("delete", wide).ok()
+    second.stop()
+    first.stop()
+    for file in (home.path / name for home in (first, second) for name in ("r1", "r2")):
         assert first.exo("replay", file, "--rerun").ok().out.endswith(" inputs, no difference\n")
 
 

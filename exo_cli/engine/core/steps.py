@@ -176,7 +176,12 @@ def decode_beginning(line: bytes) -> tuple[Beginning, State]:
 
 
 def decode_step(line: bytes) -> tuple[Step, Given]:
-    """A step, and its input. Raises BadLineError."""
+    """A step, and its input.
+
+    Raises:
+        NewerFormatError: an input that is not known here.
+        BadLineError: it is no such line.
+    """
     try:
         step = Step.model_validate_json(line)
         return step, _given(step.input)
@@ -186,8 +191,10 @@ def decode_step(line: bytes) -> tuple[Step, Given]:
 
 def _given(written: Plain) -> Given:
     name, content = written.get("type"), {key: each for key, each in written.items() if key != "type"}
-    if not isinstance(name, str) or name not in INPUTS:
-        raise BadLineError(f"unknown input {name!a:.60}")
+    if not isinstance(name, str):
+        raise BadLineError("its input has no type")
+    if name not in INPUTS:
+        raise NewerFormatError(f"unknown input {name!a:.60}, perhaps of a newer version")
     if unknown := content.keys() - {each.name for each in fields(INPUTS[name])}:
         raise BadLineError(f"unknown field {min(unknown)!a:.60} of {name}")
     return _adapter(name).validate_python(content)
