@@ -1,9 +1,12 @@
 """Replay views: what `exo replay` found in a log, as tables and lines."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 from exo_cli.console import Table, visible
 from exo_cli.views import Column, Item, Kind, bytes_said, said, shown
+
+VALUE_CHARACTERS = 300
 
 
 def replay_summary(item: Item, *, checked: bool) -> Table:
@@ -159,3 +162,24 @@ def statistics_tables(statistics: Item) -> list[Table]:
         ),
         Table(("", "SORT", "ID", "TYPE", "EVENTS", "IN A MINUTE", "FIRST", "LAST"), tuple(busiest)),
     ]
+
+
+def rerun_lines(item: Item) -> Iterator[str]:
+    """That a rerun has no difference, or where it has the first: the input, and what of its effects is not the same."""
+    if (difference := item["difference"]) is None:
+        yield f"{item['inputs']} inputs, no difference"
+        return
+    at = f"input {difference['input']} (line {difference['line']}) at {difference['at']}"
+    yield f"{at} differs from what version {item['version']} did: {difference['type']}"
+    yield from (f"  {name}: {_in_short(each)}" for name, each in difference["fields"].items())
+    for each in difference["changes"]:
+        yield f"effects.{each['path']}"
+        yield f"  recorded {_in_short(each['recorded'])}"
+        yield f"  now      {_in_short(each['now'])}"
+    if difference["more_changes"]:
+        yield f"... and {difference['more_changes']} more"
+
+
+def _in_short(value: object) -> str:
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[: VALUE_CHARACTERS - 1]}…"

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +45,12 @@ def start(
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Whether records are forced to disk before they count.")
     ] = True,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Record what this node is told and what it does, for 'exo replay FILE --rerun'."
+        ),
+    ] = None,
     solo: Annotated[bool, typer.Option("--solo", hidden=True)] = False,
     engine: Annotated[str | None, typer.Option(hidden=True, envvar="EXO_ENGINE")] = None,
     output: OutputOption = None,
@@ -53,9 +60,9 @@ def start(
     It runs in the foreground until it is stopped (Ctrl-C, or exo node stop), or in the background with --detach.
     """
     host = Host.of(ctx)
-    _check(listen, peer or [], name, engine)
+    _check(listen, peer or [], name, engine, record)
     if detach:
-        _start_detached(host, _again(listen, peer or [], name, fsync, engine))
+        _start_detached(host, _again(listen, peer or [], name, fsync, engine, record))
         return
     from exo_cli.engine.node import NodeOptions, run
 
@@ -66,12 +73,13 @@ def start(
         solo=solo,
         engine=engine,
         fsync=fsync,
+        record=record,
     )
     host.interrupted = "stopped"
     run(options, on_ready=lambda facts: _say_ready(host, facts))
 
 
-def _check(listen: str | None, peers: list[str], name: str | None, engine: str | None) -> None:
+def _check(listen: str | None, peers: list[str], name: str | None, engine: str | None, record: Path | None) -> None:
     """Refuse what no node can be started with, before one is begun. Raises UsageError."""
     from exo_cli.engine.net.addresses import checked_address
 
@@ -81,6 +89,10 @@ def _check(listen: str | None, peers: list[str], name: str | None, engine: str |
         checked_address(peer, "--peer")
     if name is not None and (fault := _name_fault(name)):
         raise UsageError(f"--name {fault}", "exo node start --name desk")
+    if record is not None:
+        from exo_cli.engine.recorder import check_target
+
+        check_target(record)
     if engine is not None and engine != "mlx" and not (engine.startswith("scripted:") and engine != "scripted:"):
         raise UsageError(f"there is no engine {engine!a}: it is mlx or scripted:FILE", "unset EXO_ENGINE")
 
@@ -93,11 +105,13 @@ def _name_fault(name: str) -> str | None:
     return f"has characters that cannot be shown: {name!a}" if visible(name) != name else None
 
 
-def _again(listen: str | None, peers: list[str], name: str | None, fsync: bool, engine: str | None) -> list[str]:
+def _again(
+    listen: str | None, peers: list[str], name: str | None, fsync: bool, engine: str | None, record: Path | None
+) -> list[str]:
     """The options of this command for the process in the background."""
     words = [] if fsync else ["--no-fsync"]
-    for option, value in (("--listen", listen), ("--name", name), ("--engine", engine)):
-        words += [] if value is None else [f"{option}={value}"]
+    given = {"--listen": listen, "--name": name, "--engine": engine, "--record": record}
+    words += [f"{option}={value}" for option, value in given.items() if value is not None]
     return words + [f"--peer={peer}" for peer in peers]
 
 

@@ -10,7 +10,7 @@ import platform
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,7 @@ from exo_cli.engine.core.planner import LocalRunner
 from exo_cli.engine.core.replica import Replica
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.topology import NodeFacts
-from exo_cli.engine.core.wire import (
-    Answer,
-    CancelChat,
-    Closing,
-    ForeignMessageError,
-    Message,
-)
+from exo_cli.engine.core.wire import Answer, CancelChat, Closing, ForeignMessageError, Message
 from exo_cli.engine.downloads import Downloads
 from exo_cli.engine.hands import Hands
 from exo_cli.engine.journal import Journal
@@ -50,6 +44,7 @@ from exo_cli.engine.paths import HomeLock, Paths, find_paths, node_id, private_f
 from exo_cli.engine.ports import Transport
 from exo_cli.engine.probe import cores, node_facts, threads_for
 from exo_cli.engine.pump import Pump, Waiter
+from exo_cli.engine.recorder import Recorder
 from exo_cli.engine.relay import Relay
 from exo_cli.engine.runner.blas import blas_environment
 from exo_cli.engine.runner.supervisor import ProcessHost
@@ -76,6 +71,7 @@ class NodeOptions:
     solo: bool = False
     engine: str | None = None
     fsync: bool = True
+    record: Path | None = None
 
 
 def run(options: NodeOptions, on_ready: Callable[[dict[str, object]], None] | None = None) -> None:
@@ -143,7 +139,10 @@ class Node:
             self.replica = Replica(
                 self.node_id, incarnation, self.transport.address, facts, state, __version__, self.options.peers
             )
-            await self._live(log, journal)
+            recorder = None
+            if (file := self.options.record) is not None:
+                recorder = stack.enter_context(closing(Recorder(file, self.replica, self.options.peers)))
+            await self._live(log, journal, recorder)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
                 await self.transport.aclose()
@@ -161,7 +160,7 @@ class Node:
             partial(node_facts, self.name, (self.transport.address,), log_dir=log_dir, cache=self.paths.cache)
         )
 
-    async def _live(self, log: DiskLog | MemoryLog, journal: Journal) -> None:
+    async def _live(self, log: DiskLog | MemoryLog, journal: Journal, recorder: Recorder | None) -> None:
         environment = await trio.to_thread.run_sync(blas_environment, self.paths.blas, cores())
         environment["EXO_RUNNER_CACHE"] = str(self.paths.converted)
         async with trio.open_nursery() as nursery:
@@ -175,6 +174,7 @@ class Node:
                 self._act,
                 self._leave,
                 writes_to_disk=isinstance(log, DiskLog),
+                recorder=recorder,
             )
             self.chats = Chats(self.node_id, self.pump.feed, self._ask_data, lambda: self.state)
             self.hands = Hands(

@@ -49,6 +49,7 @@ from exo_cli.engine.core.wire import (
 )
 from exo_cli.engine.notes import Notes
 from exo_cli.engine.ports import EventLog, Transport
+from exo_cli.engine.recorder import Recorder
 
 TAIL_BYTES = 1 << 20
 ANSWER_SECONDS = 10.0
@@ -84,8 +85,12 @@ class Pump:
         leave: Callable[[Leave], None],
         *,
         writes_to_disk: bool,
+        recorder: Recorder | None = None,
     ) -> None:
-        """`act` carries out what the planner asks for, without waiting; `leave` begins the end of the node."""
+        """`act` carries out what the planner asks for, without waiting; `leave` begins the end of the node; a recorder
+        of this replica stands in front of it.
+        """
+        self._door = recorder or replica
         self.replica, self.log, self.notes, self.transport = replica, log, notes, transport
         self.read_only = ""
         self._restart: Header | None = None
@@ -103,12 +108,12 @@ class Pump:
 
     async def start(self) -> None:
         """The replica's first step."""
-        await self._carry_out(self.replica.start(self.now()))
+        await self._carry_out(self._door.start(self.now()))
 
     async def run(self) -> None:
         """Step, until cancelled."""
         async for given in self._inputs:
-            await self._carry_out(self.replica.step(given, self.now()))
+            await self._carry_out(self._door.step(given, self.now()))
 
     async def wait_changed(self, seconds: float) -> None:
         """Wait until the state has changed, or some time has passed."""
@@ -125,7 +130,7 @@ class Pump:
                 self._restart = effects.restart
                 await self._written(self._begin_anew)
             if effects.append:
-                todo.append(self.replica.step(await self._append(effects), self.now()))
+                todo.append(self._door.step(await self._append(effects), self.now()))
             for message in effects.send:
                 self._send(message)
             for action in effects.act:

@@ -58,7 +58,7 @@ def test_who_slept_holds_it_against_nobody():
 def test_who_is_expected_and_never_comes_is_silent():
     members = Membership()
     members.hear("a", 1, "a:1", 0.0)
-    members.expect({"a", "b"}, 5.0)
+    members.expect(["a", "b"], 5.0)
     assert members.silent(LOST_SECONDS + 1.0) == ["a"]
     assert members.silent(LOST_SECONDS + 5.1) == ["a", "b"]
     assert members.hear("b", 0, "b:1", 20.0) is not None, "any incarnation may come"

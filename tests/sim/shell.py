@@ -39,7 +39,7 @@ TICK_SECONDS = 0.2
 HASH_EVERY = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """Where the answer to another node goes, and what was asked."""
 
@@ -47,7 +47,7 @@ class Question:
     body: Message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Client:
     """Where the answer to a client goes."""
 
@@ -83,7 +83,8 @@ class Shell:
         self.hands = Hands(self)
         self.replica = Replica(self.name, self.life, self.address, self.facts, state, "1", self.seeds)
         self.world.note(self.name, f"starts, life {self.life}, log up to {state.index}")
-        self._todo.append(self.replica.start(self.now()))
+        self.door = self.world.door(self)
+        self._todo.append(self.door.start(self.now()))
         self._go_on()
         self._tick(self.life)
 
@@ -134,7 +135,7 @@ class Shell:
     def _step(self, given: Input) -> Effects:
         self.world.steps += 1
         before = self.replica.state.index
-        effects = self.replica.step(given, self.now())
+        effects = self.door.step(given, self.now())
         index = self.replica.state.index
         if index != before:
             if index > self.disk.last_index and effects.restart is None:

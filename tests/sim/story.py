@@ -1,5 +1,7 @@
 """One seed, one story: a cluster grows, people use it, things break, then peace, then everything has to be well."""
 
+from pathlib import Path
+
 from exo_cli.engine.core.intents import RestartInstance
 from tests.sim.checks import check_all, waiting
 from tests.sim.load import Clients, Fate
@@ -23,13 +25,14 @@ def a_world(seed: int, n_nodes: int | None = None) -> World:
     return world
 
 
-def run(seed: int) -> World:
-    """Live through a seed.
+def run(seed: int, records: Path | None = None) -> World:
+    """Live through a seed; every life of every node is recorded in the folder `records`.
 
     Raises:
         BrokenPromiseError: a promise was broken.
     """
     world = a_world(seed)
+    world.records = records
     try:
         _live(world)
     except BrokenPromiseError as error:
@@ -39,6 +42,9 @@ def run(seed: int) -> World:
         failed = BrokenPromiseError(f"seed {seed}, {world.now:.3f} s: {type(error).__name__}: {error}")
         failed.world = world  # type: ignore[attr-defined]
         raise failed from error
+    finally:
+        for recorder in world.recorders:
+            recorder.close()
     return world
 
 

@@ -8,6 +8,7 @@ import heapq
 import json
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ from pydantic import BaseModel
 
 from exo_cli.engine.core.effects import Ask, Publish
 from exo_cli.engine.core.wire import Message, pack
+from exo_cli.engine.recorder import Recorder
 
 if TYPE_CHECKING:
+    from exo_cli.engine.core.replica import Replica
     from tests.sim.shell import Shell
 
 
@@ -38,8 +41,17 @@ class World:
         self.delay_seconds = 0.02
         self.lines: dict[int, bytes] = {}
         self.hashes: dict[int, str] = {}
+        self.records: Path | None = None
+        self.recorders: list[Recorder] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+
+    def door(self, shell: "Shell") -> "Replica | Recorder":
+        """What a shell steps: its new replica, with a recorder in front of it where `records` is a folder."""
+        if self.records is None:
+            return shell.replica
+        self.recorders.append(Recorder(self.records / f"{shell.name}-{shell.life}", shell.replica, shell.seeds))
+        return self.recorders[-1]
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
         """Do something after a while; equal times in the order of asking."""

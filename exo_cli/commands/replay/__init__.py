@@ -26,6 +26,7 @@ _WAYS: Final = {
     "--reducer": "reducing:tell",
     "--step": "stepping:step",
     "--export": "exporting:write",
+    "--rerun": "rerunning:rerun",
 }
 
 
@@ -52,6 +53,7 @@ def replay(
     reducer: options.Reducer = None,
     export: options.Export = None,
     redact: options.Redact = False,
+    rerun: options.Rerun = False,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,

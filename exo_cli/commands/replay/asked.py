@@ -33,6 +33,7 @@ class Asked:
     reducer: str | None = None
     export: str | None = None
     redact: bool = False
+    rerun: bool = False
     check: bool = False
     strict: bool = False
     skip_bad: bool = False
@@ -84,6 +85,7 @@ class Asked:
             "--reducer": self.reducer is not None,
             "--export": self.export is not None,
             "--follow": self.follow,
+            "--rerun": self.rerun,
         }
         chosen = [name for name, is_asked in alone.items() if is_asked]
         if self.redact and self.export is None:

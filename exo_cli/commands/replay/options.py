@@ -69,6 +69,9 @@ Reducer = Annotated[
 ]
 Export = Annotated[str | None, typer.Option(metavar="FILE", help="Write the events to FILE in exo's own format.")]
 Redact = Annotated[bool, typer.Option("--redact", help="Of --export: short names for ids, no hosts, addresses, texts.")]
+Rerun = Annotated[
+    bool, typer.Option("--rerun", help="Step a recording of node start --record again, and name what differs.")
+]
 Check = Annotated[bool, typer.Option("--check", help="End with 1 when something is found to be wrong.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A torn tail is an error too.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over damaged records.")]

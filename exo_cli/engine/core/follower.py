@@ -211,8 +211,8 @@ class Follower:
         if link.master_address and link.master_address != welcome.master_address:
             effects.send.append(Follow(link.master_address, "events", on=False))
         effects.send.append(Follow(welcome.master_address, "events"))
-        for address in {welcome.master_address, *welcome.peers.values()} - {self.address}:
-            effects.send.append(Follow(address, "gossip"))
+        known = dict.fromkeys((welcome.master_address, *welcome.peers.values()))
+        effects.send += [Follow(address, "gossip") for address in known if address != self.address]
         if link.cluster_id != welcome.cluster_id or link.term < welcome.term:
             link.cluster_id, link.term, link.agreed = welcome.cluster_id, welcome.term, False
         link.master, link.master_address, link.head = welcome.master, welcome.master_address, welcome.head

@@ -232,7 +232,7 @@ class Mastery:
         """Report the silence of lost nodes, and on behalf of others what they should have reported by now."""
         replica = self._replica
         replica.membership.woke(now.seconds)
-        replica.membership.expect(set(replica.state.nodes) - {replica.node_id}, now.seconds)
+        replica.membership.expect((each for each in replica.state.nodes if each != replica.node_id), now.seconds)
         for node_id in replica.membership.silent(now.seconds):
             if address := replica.membership.heard[node_id].address:
                 effects.send.append(Follow(address, "gossip", on=False))

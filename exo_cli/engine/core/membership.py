@@ -1,5 +1,6 @@
 """Membership: who was heard when, and who is silent past the deadline. Opinions about life, never about order."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PULSE_SECONDS = 0.5
@@ -37,10 +38,11 @@ class Membership:
         self.heard[node_id] = sign
         return sign
 
-    def expect(self, node_ids: set[str], now: float) -> None:
-        """Begin to wait for nodes that are members but were not heard yet (a master that just started)."""
-        for node_id in node_ids - self.heard.keys():
-            self.heard[node_id] = Heard(0, "", now)
+    def expect(self, node_ids: Iterable[str], now: float) -> None:
+        """Begin to wait, in this order, for members that were not heard yet (a master that just started)."""
+        for node_id in node_ids:
+            if node_id not in self.heard:
+                self.heard[node_id] = Heard(0, "", now)
 
     def silent(self, now: float, seconds: float = LOST_SECONDS) -> list[str]:
         """Nodes whose last sign is older than `seconds`."""

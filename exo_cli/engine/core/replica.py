@@ -134,7 +134,7 @@ class Replica:
         self.consensus.take_over()
         self.tentative = self.state.copy()
         others = {node_id: node for node_id, node in self.state.nodes.items() if node_id != self.node_id}
-        self.membership.expect(set(others), now.seconds)
+        self.membership.expect(others, now.seconds)
         effects.send += [Follow(node.facts.addresses[0], "gossip") for node in others.values() if node.facts.addresses]
         self._begin_term(now, effects)
 

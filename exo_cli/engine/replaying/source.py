@@ -11,13 +11,14 @@ from typing import BinaryIO, NamedTuple, cast
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.log.recordings import Foreign, recorded
 from exo_cli.engine.log.scan import Entry, Seen, Start, Torn, scan, segments_of
-from exo_cli.engine.log.sources import Unpacked, format_of, open_source, piped_source
+from exo_cli.engine.log.sources import Unpacked, format_of, open_source, peeked, piped_source
 from exo_cli.engine.replaying.remote import Remote, is_url
 
 STANDARD_INPUT = "-"
 # Below a node's home (EXO_HOME), below its data folder, or the folder itself.
 _LOG_FOLDERS = ("", "log", "data/log")
 _LAST_BYTES = 1 << 17
+_STEPS_BEGINNING = b'{"kind":"exo-record"'
 
 
 class Lenient(NamedTuple):
@@ -46,6 +47,9 @@ class Source:
             self.stream = open_source(Path(path))
         try:
             self.form = "ours" if self.stream is None else format_of(self.stream)
+            if self.stream is not None and peeked(self.stream).startswith(_STEPS_BEGINNING):
+                hint = f"exo replay {shlex.quote(path)} --rerun"
+                raise BadDataError(f"{self.name} is what --record wrote of a node, and no event log", hint)
         except BadDataError:
             self.close()
             raise
