@@ -6,6 +6,7 @@ a count. Findings and refused reports are joined when all was seen.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from exo_cli.engine.core.events import (
@@ -60,23 +61,28 @@ def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class Lanes:
-    """See the module."""
+    """See the module. `begin` and `end` are the first and the last record that are looked at; None bounds nothing."""
 
+    begin: int | None = None
+    end: int | None = None
     left_out: int = 0
     first_index: int | None = None
-    last_index: int = -1
-    first_at: str | None = None
-    last_at: str | None = None
+    first_at: datetime | None = None
+    last_at: datetime | None = None
     _lanes: dict[Key, list[Span]] = field(default_factory=dict[Key, list[Span]])
     _homes: dict[str, str] = field(default_factory=dict[str, str])
     _ended: int = 0
 
     def see(self, state: State, placed: Placed) -> None:
         """Take an event, with the state that it meets."""
+        if self.begin is not None and placed.index < self.begin:
+            return
         if self.first_index is None:
-            self.first_index, self.first_at = placed.index, moment(placed.at)
-            self._adopt(state)
-        self.last_index, self.last_at = placed.index, moment(placed.at)
+            self._adopt(state, placed.index)
+            self.first_at = placed.at
+        if self.end is not None and placed.index > self.end:
+            return
+        self.last_at = placed.at
         match placed.event:
             case RunnerStatusUpdated():
                 self._report(state, placed, placed.event)
@@ -93,18 +99,27 @@ class Lanes:
             case _:
                 pass
 
-    def item(
-        self, findings: Iterable[Mapping[str, Any]], refused: Iterable[Mapping[str, Any]], last_index: int
-    ) -> Item:
-        """Plain values: nodes, then instances with their runners below them."""
-        found, notes = list(findings), list(refused)
-        lanes = [self._lane(key, found, notes, last_index) for key in self._in_order()]
-        first = last_index if self.first_index is None else self.first_index
-        times = {"first_at": self.first_at, "last_at": self.last_at}
-        return {"first_index": first, "last_index": last_index, **times, "left_out": self.left_out, "lanes": lanes}
+    def item(self, findings: Iterable[Mapping[str, Any]], refused: Iterable[Mapping[str, Any]], state: State) -> Item:
+        """Plain values: nodes, then instances with their runners below them. `state` is what the log came to."""
+        if self.first_index is None:
+            self._adopt(state, state.index)
+        is_cut = self.end is not None and self.end < state.index
+        last = self.end if is_cut and self.end is not None else state.index
+        # A note says when its node wrote it, not after which record: where the end is cut off it has no place.
+        notes = [each for each in refused if isinstance(each.get("index"), int) or not is_cut]
+        found = list(findings)
+        return {
+            "first_index": min(self.first_index or 0, last),
+            "last_index": last,
+            "first_at": moment(self.first_at),
+            "last_at": moment(self.last_at),
+            "left_out": self.left_out,
+            "lanes": [self._lane(key, found, notes, last) for key in self._in_order()],
+        }
 
-    def _adopt(self, state: State) -> None:
-        """What was there before the first event."""
+    def _adopt(self, state: State, index: int) -> None:
+        """What was there before the first event, which stands at `index`."""
+        self.first_index = index if self.begin is None else self.begin
         for name, node in state.nodes.items():
             self._lanes["node", name] = [Span(PRESENT, node.since_index)]
         for instance in state.instances.values():
@@ -112,7 +127,9 @@ class Lanes:
             self._lanes["instance", instance.instance_id] = [Span(PLACED, state.index)]
         for name, runner in state.runners.items():
             status = runner.status.type.removeprefix("Runner")
-            self._lanes["runner", name] = [Span(status, runner.since_index, moment(runner.since))]
+            error = getattr(runner.status, "error_message", None)
+            span = Span(status, runner.since_index, moment(runner.since), error=error, attempt=runner.attempt)
+            self._lanes["runner", name] = [span]
 
     def _place(self, instance: Instance) -> None:
         self._homes.update((each, instance.instance_id) for each in instance.runner_ids)
