@@ -104,3 +104,10 @@ def test_a_window_without_an_event_shows_what_is_there():
 def test_a_refused_report_has_no_place_where_the_end_is_cut_off():
     notes = [{"reason": "report of runner i-0 is refused"}, {"reason": "report of runner i-0 is refused", "index": 1}]
     assert [len(drawn(STORY, (), notes, window)["i-0"]["refused"]) for window in ((), (0, 3))] == [2, 1]
+
+
+def test_an_instance_stays_as_long_as_a_runner_stands_below_it(monkeypatch):
+    monkeypatch.setattr(lanes, "SPANS_KEPT", 40)
+    events = [PLACED, *(status(name) for _ in range(30) for name in ("Ready", "Running"))]
+    events[5:5] = [InstanceDeleted(instance_id="i")]
+    assert {name: lane["of"] for name, lane in drawn(events).items()} == {"i": None, "i-0": "i"}

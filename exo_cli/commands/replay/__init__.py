@@ -23,6 +23,7 @@ _WAYS: Final = {
     "--with or --without": "trying:edit",
     "--shrink": "trying:shrink",
     "--bisect": "trying:bisect",
+    "--timeline or --html": "looking:look",
 }
 
 
@@ -45,6 +46,7 @@ def replay(
     added: options.With = None,
     shrink: options.Shrink = None,
     bisect: options.Bisect = None,
+    timeline: options.Timeline = False,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,

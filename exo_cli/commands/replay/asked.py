@@ -29,6 +29,7 @@ class Asked:
     added: tuple[str, ...] = ()
     shrink: str | None = None
     bisect: str | None = None
+    timeline: bool = False
     check: bool = False
     strict: bool = False
     skip_bad: bool = False
@@ -77,6 +78,7 @@ class Asked:
             "--shrink": self.shrink is not None,
             "--bisect": self.bisect is not None,
             "--follow": self.follow,
+            "--timeline or --html": self.timeline,
         }
         chosen = [name for name, is_asked in alone.items() if is_asked]
         if len(chosen) > 1:

@@ -23,6 +23,9 @@ from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
 
 SPANS_KEPT = 4000
+_TELLING = frozenset(
+    {RunnerStatusUpdated, InstanceCreated, InstanceDeleted, NodeJoined, NodeGatheredInfo, NodeTimedOut}
+)
 PRESENT, PLACED = "Present", "Placed"
 
 Key = tuple[str, str]
@@ -35,22 +38,23 @@ class Span:
 
     status: str
     from_index: int
-    from_at: str | None = None
+    from_at: datetime | None = None
     row: Item | None = None
     error: str | None = None
     attempt: int | None = None
     to_index: int | None = None
-    to_at: str | None = None
+    to_at: datetime | None = None
 
     def item(self, findings: Iterable[Mapping[str, Any]]) -> Item:
         """Plain values, with the findings that hold in it."""
-        names = ("status", "from_index", "to_index", "from_at", "to_at", "row", "error")
+        names = ("status", "from_index", "to_index", "row", "error")
+        times = {"from_at": moment(self.from_at), "to_at": moment(self.to_at)}
         stale = [
             {name: each[name] for name in ("kind", "id", "since_index", "until_index")}
             for each in findings
             if _meets(self, each)
         ]
-        return {name: getattr(self, name) for name in names} | {"findings": stale}
+        return {name: getattr(self, name) for name in names} | times | {"findings": stale}
 
 
 def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
@@ -83,6 +87,8 @@ class Lanes:
         if self.end is not None and placed.index > self.end:
             return
         self.last_at = placed.at
+        if type(placed.event) not in _TELLING:  # most are not, and each arm below is asked in turn
+            return
         match placed.event:
             case RunnerStatusUpdated():
                 self._report(state, placed, placed.event)
@@ -128,7 +134,7 @@ class Lanes:
         for name, runner in state.runners.items():
             status = runner.status.type.removeprefix("Runner")
             error = getattr(runner.status, "error_message", None)
-            span = Span(status, runner.since_index, moment(runner.since), error=error, attempt=runner.attempt)
+            span = Span(status, runner.since_index, runner.since, error=error, attempt=runner.attempt)
             self._lanes["runner", name] = [span]
 
     def _place(self, instance: Instance) -> None:
@@ -151,20 +157,28 @@ class Lanes:
         self, key: Key, status: str, state: State, placed: Placed, error: str | None = None, attempt: int | None = None
     ) -> None:
         self._end(key, placed)
-        span = Span(status, placed.index, moment(placed.at), row(state, placed), error, attempt)
+        span = Span(status, placed.index, placed.at, row(state, placed), error, attempt)
         self._lanes.setdefault(key, []).append(span)
 
     def _end(self, key: Key, placed: Placed) -> None:
         if (span := self._open(key)) is not None:
-            span.to_index, span.to_at = placed.index, moment(placed.at)
+            span.to_index, span.to_at = placed.index, placed.at
             self._ended += 1
             if self._ended > SPANS_KEPT:
                 self._forget()
 
     def _forget(self) -> None:
-        """The oldest quarter of what is over goes, and every lane of which nothing is left."""
-        ended = [each for spans in self._lanes.values() for each in spans if each.to_index is not None]
-        gone = {id(each) for each in sorted(ended, key=lambda span: span.from_index)[: SPANS_KEPT // 4]}
+        """The oldest quarter of what is over goes, and every lane of which nothing is left; an instance that runners
+        stand below goes after the others.
+        """
+        above = {self._homes.get(name) for sort, name in self._lanes if sort == "runner"}
+        ended = [
+            ((sort == "instance" and name in above, each.from_index), id(each))
+            for (sort, name), spans in self._lanes.items()
+            for each in spans
+            if each.to_index is not None
+        ]
+        gone = {each for _, each in sorted(ended)[: SPANS_KEPT // 4]}
         for key, spans in list(self._lanes.items()):
             spans[:] = [each for each in spans if id(each) not in gone]
             if not spans:
