@@ -275,6 +275,7 @@ TABLE: "dict[str, Any]" = {
     '--shrink': ('A test with the least events that show a finding (KIND:ID), on stdout', ''),
     '--bisect': ("The first record at which 'PATH op VALUE' holds, or a finding began", ''),
     '--timeline': ('Draw what was in which state when', None),
+    '--html': ('The same as a page to look at in a browser', 'file'),
     '--check': ('End with 1 when something is found to be wrong', None),
     '--strict': ('A torn tail is an error too', None),
     '--skip-bad': ('Pass over damaged records', None),

@@ -47,6 +47,7 @@ def replay(
     shrink: options.Shrink = None,
     bisect: options.Bisect = None,
     timeline: options.Timeline = False,
+    html: options.Html = None,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,

@@ -30,6 +30,7 @@ class Asked:
     shrink: str | None = None
     bisect: str | None = None
     timeline: bool = False
+    html: str | None = None
     check: bool = False
     strict: bool = False
     skip_bad: bool = False
@@ -78,7 +79,7 @@ class Asked:
             "--shrink": self.shrink is not None,
             "--bisect": self.bisect is not None,
             "--follow": self.follow,
-            "--timeline or --html": self.timeline,
+            "--timeline or --html": self.timeline or self.html is not None,
         }
         chosen = [name for name, is_asked in alone.items() if is_asked]
         if len(chosen) > 1:
