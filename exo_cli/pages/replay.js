@@ -29,7 +29,7 @@
   const axis = draw("svg", { id: "axis", height: AXIS, "aria-hidden": "true" });
   const names = draw("svg", { id: "names" });
   const lanes = draw("svg", { id: "lanes" });
-  const layers = Object.fromEntries(["grid", "rows", "spans", "hatches", "words", "cursor"].map(
+  const layers = Object.fromEntries(["grid", "rows", "spans", "words", "cursor"].map(
     (name) => [name, draw("g", { "aria-hidden": name === "spans" ? null : "true" })],
   ));
   const view = { from: FIRST, to: BEYOND };
@@ -74,25 +74,28 @@
       const item = { lane, element, begin: each.begin, end: each.end, told: each };
       if (each.stale.length) {
         item.hatch = draw("rect", { class: "hatch", y: middle - height / 2, height, rx: 2 });
-        layers.hatches.append(item.hatch);
       }
-      add(lane, item, lane.group);
+      add(lane, item);
     }
     for (const each of lane.refused) {
       const element = draw("circle", {
         class: "refused", cy: middle, r: 4.5, role: "img", tabindex: -1, "data-refused": each.index,
         "aria-label": `${lane.id}: a report was refused: ${each.why}`,
       });
-      add(lane, { lane, element, begin: each.index, end: each.index + 1, told: each, isMark: true }, lane.group);
+      add(lane, { lane, element, begin: each.index, end: each.index + 1, told: each, isMark: true });
+    }
+    // What comes later lies above what shares its pixels: what is wrong is never hidden.
+    const weight = (item) => (item.isMark ? 3 : item.hatch ? 2 : item.told.status === "Failed" ? 1 : 0);
+    for (const item of [...lane.items].sort((one, other) => weight(one) - weight(other))) {
+      lane.group.append(item.element, ...(item.hatch ? [item.hatch] : []));
     }
     layers.spans.append(lane.group);
   }
 
-  function add(lane, item, group) {
+  function add(lane, item) {
     item.element.item = item;
     item.place = lane.items.push(item) - 1;
     drawn.push(item);
-    group.append(item.element);
   }
 
   // -- the view: which records are between the edges ----------------------------------------------------------------
@@ -333,11 +336,7 @@
     const entries = known.map((status) => [{ told: { status } }, status]);
     if (drawn.some((each) => each.hatch)) entries.push([{ told: { status: "" }, hatch: true }, "stale"]);
     if (drawn.some((each) => each.isMark)) entries.push([{ isMark: true }, "report refused"]);
-    byId("legend").append(...entries.map(([item, word]) => {
-      const shape = swatch(item);
-      for (const each of shape.children) each.removeAttribute("data-stale");
-      return make("li", {}, shape, word);
-    }));
+    byId("legend").append(...entries.map(([item, word]) => make("li", {}, swatch(item), word)));
   }
 
   function point(event) {
@@ -420,7 +419,7 @@
   function begin() {
     const pattern = draw("pattern", { id: "stale", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       draw("line", { class: "hatch-line", x1: 0, x2: 0, y1: 0, y2: 6 }));
-    lanes.append(draw("defs", {}, pattern), layers.grid, layers.rows, layers.spans, layers.hatches, layers.words, layers.cursor);
+    lanes.append(draw("defs", {}, pattern), layers.grid, layers.rows, layers.spans, layers.words, layers.cursor);
     byId("chart").append(make("div", { id: "corner" }), axis, names, lanes);
     layOut();
     data.lanes.forEach(drawLane);

@@ -1,5 +1,6 @@
 """The page of `exo replay --html` in a real browser: what its script makes of a recording of the public system."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from exo_cli import replay_page
+from tests.e2e.browser import CTRL, PROGRAM, QUIET, SHIFT, Browser
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
-BROWSER = (
-    "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--virtual-time-budget=3000", "--dump-dom",
-)  # fmt: skip
+STALE = "runner-795e8229451abd81"
+TICKS = "[...document.querySelectorAll('#axis text')].map((each) => each.textContent)"
+DETAIL = "document.querySelector('#detail').textContent"
+FOCUSED = "[document.activeElement.parentNode.dataset.lane, document.activeElement.dataset.begin]"
 
 
 class Drawn(HTMLParser):
@@ -50,46 +51,66 @@ class Drawn(HTMLParser):
 
 
 @pytest.fixture
-def browse(tmp_path):
-    """A function that has the browser draw a page."""
+def browser_folder(tmp_path):
+    """Where the browser keeps what it keeps; only where there is a browser."""
+    if shutil.which(PROGRAM) is None:
+        (pytest.fail if os.environ.get("EXO_TEST_NEED_ALL") else pytest.skip)(f"needs {PROGRAM}")
+    return tmp_path / "browser"
+
+
+@pytest.fixture
+def browse(browser_folder):
+    """A function that has the browser draw a page, and reads what came of it."""
 
     def draw(page):
-        if shutil.which(BROWSER[0]) is None:
-            pytest.skip(f"{BROWSER[0]} is not installed")
+        how = [f"--user-data-dir={browser_folder}", "--virtual-time-budget=3000", "--dump-dom"]
         done = subprocess.run(
-            [*BROWSER, f"--user-data-dir={tmp_path / 'browser'}", page.as_uri()],
-            capture_output=True, text=True, timeout=90, check=True,
-        )  # fmt: skip
+            [PROGRAM, *QUIET, *how, page.as_uri()], capture_output=True, text=True, timeout=90, check=True
+        )
         return Drawn(done.stdout)
 
     return draw
 
 
 @pytest.fixture
-def drawn(browse, tmp_path):
-    """A function that has the real program write the page of a log, and the browser draw it."""
+def written(tmp_path):
+    """A function that has the real program write the page of a log."""
 
-    def draw(log):
+    def write(log):
         page, exo = tmp_path / "page.html", Path(sys.executable).with_name("exo")
         subprocess.run([exo, "replay", log, "--html", page], check=True, capture_output=True, timeout=60)
-        return browse(page)
+        return page
 
-    return draw
+    return write
+
+
+@pytest.fixture
+def driven(browser_folder):
+    """A function that opens a page in a browser to drive."""
+    opened = []
+
+    def drive(page):
+        opened.append(Browser(browser_folder, page.as_uri()))
+        return opened[-1]
+
+    yield drive
+    for each in opened:
+        each.close()
 
 
 @pytest.mark.system
-def test_a_lost_node_is_drawn_with_its_stale_runner(drawn):
-    told = drawn(RECORDINGS / "node-lost.bin.zst")
+def test_a_lost_node_is_drawn_with_its_stale_runner(browse, written):
+    told = browse(written(RECORDINGS / "node-lost.bin.zst"))
     assert len(told.named("node")) == 3
     assert told.named("instance") == ["instance-b394fb36bb2d420f", "instance-d70820fe119a72d1"]
-    stale, *others = "runner-795e8229451abd81", "runner-a5aa3c814f426dcb", "runner-f1d69ed617f5e837"
-    assert told.named("runner") == [stale, *others]
+    others = ["runner-a5aa3c814f426dcb", "runner-f1d69ed617f5e837"]
+    assert told.named("runner") == [STALE, *others]
     order = list(told.lanes)
-    assert order[3:] == ["instance-d70820fe119a72d1", stale, others[1], "instance-b394fb36bb2d420f", others[0]]
+    assert order[3:] == ["instance-d70820fe119a72d1", STALE, others[1], "instance-b394fb36bb2d420f", others[0]]
     # Lost at record 96; the status that came late is that of record 101.
     assert told.stale() == {
-        (stale, "stale_runner", "Running", 96, 101),
-        (stale, "stale_runner", "Ready", 101, 113),
+        (STALE, "stale_runner", "Running", 96, 101),
+        (STALE, "stale_runner", "Ready", 101, 113),
     }
     assert told.findings == ["stale_runner", "orphan_task", "ghost_download"]
 
@@ -103,8 +124,8 @@ def test_a_lost_node_is_drawn_with_its_stale_runner(drawn):
         ("stale-after-crash.bin", {("runner-2217beaddbc496cb", "stale_runner", "Failed", 74, 97)}),
     ],
 )
-def test_just_what_is_stale_is_marked(drawn, log, stale):
-    told = drawn(RECORDINGS / log)
+def test_just_what_is_stale_is_marked(browse, written, log, stale):
+    told = browse(written(RECORDINGS / log))
     assert told.lanes
     assert told.stale() == stale
     assert len(told.findings) == len(stale)
@@ -133,3 +154,46 @@ def test_a_hostile_name_is_only_a_name(browse, tmp_path):
     assert told.images == 0
     assert told.named("node") == told.findings == [name]
     assert told.stale() == {(name, name, name, 0, 10)}
+
+
+@pytest.mark.system
+def test_pointing_and_keys_tell_of_spans_and_zoom(driven, written):
+    page = driven(written(RECORDINGS / "node-lost.bin.zst"))
+    every = page.run(TICKS)
+    assert every[0] == "0"
+    page.point(f"[data-lane='{STALE}'] [data-status='Loading']")
+    assert "began withrecord 41, RunnerStatusUpdated" in page.run(DETAIL)
+    page.click("#findings a")
+    assert page.run(FOCUSED) == [STALE, "96"]
+    assert "its instance is gone, since record 96 (NodeTimedOut)remedycurl" in page.run(DETAIL)
+    page.press("ArrowRight")
+    assert page.run(FOCUSED) == [STALE, "101"]
+    page.press("ArrowUp")
+    assert page.run(FOCUSED) == ["instance-d70820fe119a72d1", "15"]
+    page.press("+")
+    near = page.run(TICKS)
+    assert near != every
+    page.press("ArrowLeft", SHIFT)
+    assert page.run(TICKS) != near
+    page.press("0")
+    assert page.run(TICKS) == every
+    page.point("#lanes", "mouseWheel", deltaX=0, deltaY=-200, modifiers=CTRL)
+    assert page.run(TICKS) != every
+    page.click("#all")
+    assert page.run(TICKS) == every
+    assert page.problems == []
+
+
+@pytest.mark.system
+def test_what_got_into_a_page_would_not_run(driven, written):
+    file = written(RECORDINGS / "clean.bin")
+    text = file.read_text()
+    file.write_text(
+        text.replace("</body>", "<script>document.body.id = 'ran'</script><img src='http://[::1]/x'></body>")
+    )
+    page = driven(file)
+    assert page.run("document.body.id") == ""
+    assert page.run("document.querySelectorAll('[data-sort=node]').length") == 2
+    refused = [each["entry"]["text"] for each in page.problems if isinstance(each, dict)]
+    assert len(refused) == 2
+    assert all("Content Security Policy" in each for each in refused)
