@@ -10,7 +10,7 @@ from exo_cli.views import Item
 
 PIPE_COLUMNS = 100
 STALE, REFUSED = "!", "o"
-_LEAST_COLUMNS, _GAP = 20, "  "
+_LEAST_COLUMNS, _GAP = 10, "  "
 
 
 class Ink(NamedTuple):
@@ -41,7 +41,7 @@ _OTHER, _STALE_INK, _REFUSED_INK = Ink("?", "0"), Ink(STALE, "7;31"), Ink(REFUSE
 def timeline(lanes: Item, findings: Sequence[Item], *, width: int, color: bool) -> Iterator[str]:
     """The lines: a row a lane, the axis, the legend, what is wrong, and how much is left out."""
     names = [_name(lane) for lane in lanes["lanes"]]
-    room = min(max((len(each) for each in names), default=0), max(16, width // 3))
+    room = min(max((len(each) for each in names), default=0), max(8, width // 3))
     columns = max(_LEAST_COLUMNS, width - room - len(_GAP))
     rows = [_row(lanes, lane, columns) for lane in lanes["lanes"]]
     for name, row in zip(names, rows, strict=True):

@@ -267,6 +267,7 @@
       const wanted = (own / size) * width < 3 ? Math.max(own * 12, 20) : Math.max(size, own * 1.2);
       show(item.begin + own / 2 - wanted / 2, item.begin + own / 2 + wanted / 2);
     }
+    hold(item); // a window in the background tells of no focus
     item.element.focus({ preventScroll: true });
     const box = item.element.getBoundingClientRect();
     if (box.top < AXIS + 8 || box.bottom > window.innerHeight - detail.offsetHeight - 8) {
@@ -280,9 +281,8 @@
       (each) => !each.isMark && each.told.stale.includes(finding.kind) && each.end > finding.since_index,
     ) || lane.items[0]);
     if (!item) return;
-    const held = lane.items.filter((each) => !each.isMark && each.told.stale.includes(finding.kind));
     reveal(item);
-    for (const each of held) {
+    for (const each of lane.items.filter((one) => !one.isMark && one.told.stale.includes(finding.kind))) {
       each.element.classList.add("flash");
       setTimeout(() => each.element.classList.remove("flash"), 2000);
     }

@@ -24,7 +24,7 @@ class Drawn(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.lanes, self.findings, self.images = {}, [], 0
+        self.lanes, self.findings, self.images, self.marks = {}, [], 0, 0
         self.feed(text)
         self.close()
 
@@ -37,6 +37,7 @@ class Drawn(HTMLParser):
         elif "data-finding" in given:
             self.findings.append(given["data-finding"])
         self.images += tag == "img"
+        self.marks += "data-refused" in given
 
     def named(self, sort):
         return sorted(name for name, (each, _) in self.lanes.items() if each == sort)
@@ -151,7 +152,7 @@ def test_a_hostile_name_is_only_a_name(browse, tmp_path):
     lanes = {"first_index": 0, "last_index": 9, "left_out": 1, **times, "lanes": [lane]}
     page.write_text(replay_page.page(name, lanes, [finding]))
     told = browse(page)
-    assert told.images == 0
+    assert (told.images, told.marks) == (0, 1)
     assert told.named("node") == told.findings == [name]
     assert told.stale() == {(name, name, name, 0, 10)}
 

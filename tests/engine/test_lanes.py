@@ -111,3 +111,11 @@ def test_an_instance_stays_as_long_as_a_runner_stands_below_it(monkeypatch):
     events = [PLACED, *(status(name) for _ in range(30) for name in ("Ready", "Running"))]
     events[5:5] = [InstanceDeleted(instance_id="i")]
     assert {name: lane["of"] for name, lane in drawn(events).items()} == {"i": None, "i-0": "i"}
+
+
+def test_an_instance_goes_with_the_last_of_its_runners(monkeypatch):
+    monkeypatch.setattr(lanes, "SPANS_KEPT", 40)
+    events = [PLACED, status("Ready"), InstanceDeleted(instance_id="i"), status("Shutdown")]
+    later = InstanceCreated(instance=an_instance("k"))
+    events += [later, *(status(name, "k-0") for _ in range(25) for name in ("Ready", "Running"))]
+    assert list(drawn(events)) == ["k", "k-0"]

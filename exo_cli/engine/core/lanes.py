@@ -4,6 +4,7 @@ It watches a fold, and keeps at most SPANS_KEPT ended spans beside those that la
 a count. Findings and refused reports are joined when all was seen.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -168,17 +169,21 @@ class Lanes:
                 self._forget()
 
     def _forget(self) -> None:
-        """The oldest quarter of what is over goes, and every lane of which nothing is left; an instance that runners
-        stand below goes after the others.
+        """The oldest quarter of what is over goes, and every lane of which nothing is left; an instance goes right
+        after the last of what stands below it.
         """
-        above = {self._homes.get(name) for sort, name in self._lanes if sort == "runner"}
+        below: dict[str, float] = {}
+        for (sort, name), spans in self._lanes.items():
+            if sort == "runner" and (home := self._homes.get(name)) is not None:
+                newest = math.inf if spans[-1].to_index is None else spans[-1].from_index
+                below[home] = max(below.get(home, newest), newest)
         ended = [
-            ((sort == "instance" and name in above, each.from_index), id(each))
+            (max(each.from_index, below.get(name, -1) if sort == "instance" else -1), sort == "instance", id(each))
             for (sort, name), spans in self._lanes.items()
             for each in spans
             if each.to_index is not None
         ]
-        gone = {each for _, each in sorted(ended)[: SPANS_KEPT // 4]}
+        gone = {each for *_, each in sorted(ended)[: SPANS_KEPT // 4]}
         for key, spans in list(self._lanes.items()):
             spans[:] = [each for each in spans if id(each) not in gone]
             if not spans:
