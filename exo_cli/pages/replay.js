@@ -236,7 +236,7 @@
   }
 
   function tellMark(told, say) {
-    say("record", `about ${told.index}; it is in no log`);
+    say("drawn at", `record ${told.index}; the report is in no log`);
     say("why", told.why);
   }
 

@@ -101,9 +101,9 @@ def test_a_window_without_an_event_shows_what_is_there():
     assert [each["id"] for each in watched.item((), (), fold.state)["lanes"]] == ["a"]
 
 
-def test_a_refused_report_has_no_place_where_the_end_is_cut_off():
+def test_a_refused_report_has_no_place_outside_or_where_the_end_is_cut_off():
     notes = [{"reason": "report of runner i-0 is refused"}, {"reason": "report of runner i-0 is refused", "index": 1}]
-    assert [len(drawn(STORY, (), notes, window)["i-0"]["refused"]) for window in ((), (0, 3))] == [2, 1]
+    assert [len(drawn(STORY, (), notes, window)["i-0"]["refused"]) for window in ((), (0, 3), (2,))] == [2, 1, 1]
 
 
 def test_an_instance_stays_as_long_as_a_runner_stands_below_it(monkeypatch):

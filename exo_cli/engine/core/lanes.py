@@ -112,11 +112,13 @@ class Lanes:
             self._adopt(state, state.index)
         is_cut = self.end is not None and self.end < state.index
         last = self.end if is_cut and self.end is not None else state.index
-        # A note says when its node wrote it, not after which record: where the end is cut off it has no place.
-        notes = [each for each in refused if isinstance(each.get("index"), int) or not is_cut]
+        first = min(self.first_index or 0, last)
+        # A note says when its node wrote it, seldom after which record: where the end is cut off it has no place.
+        places = ((each, each.get("index")) for each in refused)
+        notes = [each for each, at in places if (first <= at <= last if isinstance(at, int) else not is_cut)]
         found = list(findings)
         return {
-            "first_index": min(self.first_index or 0, last),
+            "first_index": first,
             "last_index": last,
             "first_at": moment(self.first_at),
             "last_at": moment(self.last_at),
