@@ -280,6 +280,8 @@ TABLE: "dict[str, Any]" = {
     '--export': ("Write the events to FILE in exo's own format", 'file'),
     '--redact': ('Of --export: short names for ids, no hosts, addresses, texts', None),
     '--rerun': ('Step a recording of node start --record again, and name what differs', None),
+    '--timeline': ('Draw what was in which state when', None),
+    '--html': ('The same as a page to look at in a browser', 'file'),
     '--check': ('End with 1 when something is found to be wrong', None),
     '--strict': ('A torn tail is an error too', None),
     '--skip-bad': ('Pass over damaged records', None),

@@ -97,6 +97,11 @@ class Console:
         """Whether a person reads stdout."""
         return self.out.isatty()
 
+    @property
+    def columns(self) -> int | None:
+        """The width of the terminal that stdout is; None elsewhere."""
+        return self._width() if self.on_terminal else None
+
     # -- data ---------------------------------------------------------------------------------------------------------
 
     def data(self, line: str) -> None:
@@ -123,7 +128,7 @@ class Console:
         rows = [tuple(visible(cell) for cell in row) for row in table.rows]
         if headers:
             rows.insert(0, table.headers)
-        fitted = _fit(rows, table.elastic, self._width() if self.on_terminal and not plain else None)
+        fitted = _fit(rows, table.elastic, None if plain else self.columns)
         bold = headers and not plain and wants_color(self.out, self.color, os.environ)
         for number, line in enumerate(fitted):
             self.data(f"\x1b[1m{line}\x1b[0m" if bold and number == 0 else line)
@@ -259,12 +264,18 @@ def _cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in so many columns; what is cut off is a dot row."""
+    """The text in at most so many columns."""
     if _cells(text) <= width:
         return text
     while text and _cells(text) > width - 1:
         text = text[:-1]
     return text + "…"
+
+
+def fitted(text: str, width: int) -> str:
+    """The text in so many columns: cut, or filled up."""
+    text = cut(text, width)
+    return text + " " * (width - _cells(text))
 
 
 def _fit(rows: Sequence[tuple[str, ...]], elastic: frozenset[int], width: int | None) -> list[str]:
@@ -279,7 +290,6 @@ def _fit(rows: Sequence[tuple[str, ...]], elastic: frozenset[int], width: int | 
             over -= taken
     lines: list[str] = []
     for row in rows:
-        cells = [cut(cell, widths[column]) for column, cell in enumerate(row)]
-        padded = [cell + " " * (widths[column] - _cells(cell)) for column, cell in enumerate(cells)]
-        lines.append("  ".join(padded).rstrip())
+        cells = [fitted(cell, widths[column]) for column, cell in enumerate(row)]
+        lines.append("  ".join(cells).rstrip())
     return lines

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from exo_cli.engine.core.events import InstanceCreated, InstanceDeleted, NodeJoined, RunnerStatusUpdated
-from exo_cli.engine.core.parting import PATHS_KEPT, Parting, paths
+from exo_cli.engine.core.parting import PATHS_KEPT, Parting
 from exo_cli.engine.core.reducer import applied, apply
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
@@ -79,18 +79,3 @@ def test_many_differences_are_cut():
 def test_what_is_no_state_is_refused():
     with pytest.raises(TypeError, match="neither a State nor None"):
         parted(lambda _state, _record: 3, STALE)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "expected"),
-    [
-        ({"a": 1}, {"a": 1}, []),
-        ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
-        ({"a": 1}, {}, [("a", 1, None)]),
-        ({}, {"a": [1]}, [("a", None, [1])]),
-        ({"a": [1, 2]}, {"a": [1, 3]}, [("a.1", 2, 3)]),
-        ({"a": [1]}, {"a": [1, 3]}, [("a", [1], [1, 3])]),
-    ],
-)
-def test_paths_of_plain_values(ours, theirs, expected):
-    assert list(paths(ours, theirs)) == expected

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from exo_cli.engine.core.changes import changes_between
 from exo_cli.engine.core.effects import Asked, Effects, Heard, Input, Now, Replied, Reply, Tick
 from exo_cli.engine.core.replica import Replica
-from exo_cli.engine.core.rerun import changes_between
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.steps import (
     INPUTS,

@@ -27,6 +27,7 @@ _WAYS: Final = {
     "--step": "stepping:step",
     "--export": "exporting:write",
     "--rerun": "rerunning:rerun",
+    "--timeline or --html": "looking:look",
 }
 
 
@@ -54,6 +55,8 @@ def replay(
     export: options.Export = None,
     redact: options.Redact = False,
     rerun: options.Rerun = False,
+    timeline: options.Timeline = False,
+    html: options.Html = None,
     check: options.Check = False,
     strict: options.Strict = False,
     skip_bad: options.SkipBad = False,

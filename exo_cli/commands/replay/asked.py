@@ -34,6 +34,8 @@ class Asked:
     export: str | None = None
     redact: bool = False
     rerun: bool = False
+    timeline: bool = False
+    html: str | None = None
     check: bool = False
     strict: bool = False
     skip_bad: bool = False
@@ -86,6 +88,7 @@ class Asked:
             "--export": self.export is not None,
             "--follow": self.follow,
             "--rerun": self.rerun,
+            "--timeline or --html": self.timeline or self.html is not None,
         }
         chosen = [name for name, is_asked in alone.items() if is_asked]
         if self.redact and self.export is None:

@@ -72,6 +72,8 @@ Redact = Annotated[bool, typer.Option("--redact", help="Of --export: short names
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Step a recording of node start --record again, and name what differs.")
 ]
+Timeline = Annotated[bool, typer.Option("--timeline", help="Draw what was in which state when.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="The same as a page to look at in a browser.")]
 Check = Annotated[bool, typer.Option("--check", help="End with 1 when something is found to be wrong.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A torn tail is an error too.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over damaged records.")]

@@ -27,8 +27,7 @@ def tell(asked: Asked) -> int:
         asked.path, at=asked.point, check=asked.check, questions=questions, cache=host.config.sidecars, **asked.lenient
     )
     item: Message = folded["item"]
-    if item.get("torn_tail"):
-        host.console.say(f"warning: the log ends in the middle of a record: {views.said(item['torn_tail'])}")
+    warn_of_torn_tail(host, item)
     if asked.show is not None:
         host.console.document(_part(item["state"], asked.show))
     elif output is ReplayFormat.JSON:
@@ -36,6 +35,12 @@ def tell(asked: Asked) -> int:
     elif not asked.is_telling:
         _summarise(host, item, checked=asked.check)
     return int(folded["exit_code"])
+
+
+def warn_of_torn_tail(host: Host, item: Message) -> None:
+    """Say that the last record is not whole."""
+    if item.get("torn_tail"):
+        host.console.say(f"warning: the log ends in the middle of a record: {views.said(item['torn_tail'])}")
 
 
 def say_event(host: Host, row: Message, output: ReplayFormat) -> None:

@@ -4,8 +4,10 @@ It watches a fold, and keeps at most SPANS_KEPT ended spans beside those that la
 a count. Findings and refused reports are joined when all was seen.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from exo_cli.engine.core.events import (
@@ -22,6 +24,9 @@ from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
 
 SPANS_KEPT = 4000
+_TELLING = frozenset(
+    {RunnerStatusUpdated, InstanceCreated, InstanceDeleted, NodeJoined, NodeGatheredInfo, NodeTimedOut}
+)
 PRESENT, PLACED = "Present", "Placed"
 
 Key = tuple[str, str]
@@ -34,22 +39,23 @@ class Span:
 
     status: str
     from_index: int
-    from_at: str | None = None
+    from_at: datetime | None = None
     row: Item | None = None
     error: str | None = None
     attempt: int | None = None
     to_index: int | None = None
-    to_at: str | None = None
+    to_at: datetime | None = None
 
     def item(self, findings: Iterable[Mapping[str, Any]]) -> Item:
         """Plain values, with the findings that hold in it."""
-        names = ("status", "from_index", "to_index", "from_at", "to_at", "row", "error")
+        names = ("status", "from_index", "to_index", "row", "error")
+        times = {"from_at": moment(self.from_at), "to_at": moment(self.to_at)}
         stale = [
             {name: each[name] for name in ("kind", "id", "since_index", "until_index")}
             for each in findings
             if _meets(self, each)
         ]
-        return {name: getattr(self, name) for name in names} | {"findings": stale}
+        return {name: getattr(self, name) for name in names} | times | {"findings": stale}
 
 
 def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
@@ -60,23 +66,30 @@ def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class Lanes:
-    """See the module."""
+    """See the module. `begin` and `end` are the first and the last record that are looked at; None bounds nothing."""
 
+    begin: int | None = None
+    end: int | None = None
     left_out: int = 0
     first_index: int | None = None
-    last_index: int = -1
-    first_at: str | None = None
-    last_at: str | None = None
+    first_at: datetime | None = None
+    last_at: datetime | None = None
     _lanes: dict[Key, list[Span]] = field(default_factory=dict[Key, list[Span]])
     _homes: dict[str, str] = field(default_factory=dict[str, str])
     _ended: int = 0
 
     def see(self, state: State, placed: Placed) -> None:
         """Take an event, with the state that it meets."""
+        if self.begin is not None and placed.index < self.begin:
+            return
         if self.first_index is None:
-            self.first_index, self.first_at = placed.index, moment(placed.at)
-            self._adopt(state)
-        self.last_index, self.last_at = placed.index, moment(placed.at)
+            self._adopt(state, placed.index)
+            self.first_at = placed.at
+        if self.end is not None and placed.index > self.end:
+            return
+        self.last_at = placed.at
+        if type(placed.event) not in _TELLING:  # most are not, and each arm below is asked in turn
+            return
         match placed.event:
             case RunnerStatusUpdated():
                 self._report(state, placed, placed.event)
@@ -93,18 +106,29 @@ class Lanes:
             case _:
                 pass
 
-    def item(
-        self, findings: Iterable[Mapping[str, Any]], refused: Iterable[Mapping[str, Any]], last_index: int
-    ) -> Item:
-        """Plain values: nodes, then instances with their runners below them."""
-        found, notes = list(findings), list(refused)
-        lanes = [self._lane(key, found, notes, last_index) for key in self._in_order()]
-        first = last_index if self.first_index is None else self.first_index
-        times = {"first_at": self.first_at, "last_at": self.last_at}
-        return {"first_index": first, "last_index": last_index, **times, "left_out": self.left_out, "lanes": lanes}
+    def item(self, findings: Iterable[Mapping[str, Any]], refused: Iterable[Mapping[str, Any]], state: State) -> Item:
+        """Plain values: nodes, then instances with their runners below them. `state` is what the log came to."""
+        if self.first_index is None:
+            self._adopt(state, state.index)
+        is_cut = self.end is not None and self.end < state.index
+        last = self.end if is_cut and self.end is not None else state.index
+        first = min(self.first_index or 0, last)
+        # A note says when its node wrote it, seldom after which record: where the end is cut off it has no place.
+        places = ((each, each.get("index")) for each in refused)
+        notes = [each for each, at in places if (first <= at <= last if isinstance(at, int) else not is_cut)]
+        found = list(findings)
+        return {
+            "first_index": first,
+            "last_index": last,
+            "first_at": moment(self.first_at),
+            "last_at": moment(self.last_at),
+            "left_out": self.left_out,
+            "lanes": [self._lane(key, found, notes, last) for key in self._in_order()],
+        }
 
-    def _adopt(self, state: State) -> None:
-        """What was there before the first event."""
+    def _adopt(self, state: State, index: int) -> None:
+        """What was there before the first event, which stands at `index`."""
+        self.first_index = index if self.begin is None else self.begin
         for name, node in state.nodes.items():
             self._lanes["node", name] = [Span(PRESENT, node.since_index)]
         for instance in state.instances.values():
@@ -112,7 +136,9 @@ class Lanes:
             self._lanes["instance", instance.instance_id] = [Span(PLACED, state.index)]
         for name, runner in state.runners.items():
             status = runner.status.type.removeprefix("Runner")
-            self._lanes["runner", name] = [Span(status, runner.since_index, moment(runner.since))]
+            error = getattr(runner.status, "error_message", None)
+            span = Span(status, runner.since_index, runner.since, error=error, attempt=runner.attempt)
+            self._lanes["runner", name] = [span]
 
     def _place(self, instance: Instance) -> None:
         self._homes.update((each, instance.instance_id) for each in instance.runner_ids)
@@ -134,20 +160,32 @@ class Lanes:
         self, key: Key, status: str, state: State, placed: Placed, error: str | None = None, attempt: int | None = None
     ) -> None:
         self._end(key, placed)
-        span = Span(status, placed.index, moment(placed.at), row(state, placed), error, attempt)
+        span = Span(status, placed.index, placed.at, row(state, placed), error, attempt)
         self._lanes.setdefault(key, []).append(span)
 
     def _end(self, key: Key, placed: Placed) -> None:
         if (span := self._open(key)) is not None:
-            span.to_index, span.to_at = placed.index, moment(placed.at)
+            span.to_index, span.to_at = placed.index, placed.at
             self._ended += 1
             if self._ended > SPANS_KEPT:
                 self._forget()
 
     def _forget(self) -> None:
-        """The oldest quarter of what is over goes, and every lane of which nothing is left."""
-        ended = [each for spans in self._lanes.values() for each in spans if each.to_index is not None]
-        gone = {id(each) for each in sorted(ended, key=lambda span: span.from_index)[: SPANS_KEPT // 4]}
+        """The oldest quarter of what is over goes, and every lane of which nothing is left; an instance goes right
+        after the last of what stands below it.
+        """
+        below: dict[str, float] = {}
+        for (sort, name), spans in self._lanes.items():
+            if sort == "runner" and (home := self._homes.get(name)) is not None:
+                newest = math.inf if spans[-1].to_index is None else spans[-1].from_index
+                below[home] = max(below.get(home, newest), newest)
+        ended = [
+            (max(each.from_index, below.get(name, -1) if sort == "instance" else -1), sort == "instance", id(each))
+            for (sort, name), spans in self._lanes.items()
+            for each in spans
+            if each.to_index is not None
+        ]
+        gone = {each for *_, each in sorted(ended)[: SPANS_KEPT // 4]}
         for key, spans in list(self._lanes.items()):
             spans[:] = [each for each in spans if id(each) not in gone]
             if not spans:

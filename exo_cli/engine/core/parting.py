@@ -4,10 +4,10 @@ For as long as both agree, the other one is handed a copy of our state at each r
 goes on alone, so that what became of it at the end can be told as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
+from exo_cli.engine.core.changes import changes_between
 from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.history import Placed, row
 from exo_cli.engine.core.reducer import apply
@@ -66,21 +66,8 @@ class Parting:
 def different(ours: State, theirs: State) -> list[Item]:
     """Where two states differ, but for clock times: at most PATHS_KEPT paths, and what stands there (None: nothing)."""
     found: list[Item] = []
-    for path, one, other in paths(without_times(ours.dump()), without_times(theirs.dump())):
+    for path, one, other in changes_between(without_times(ours.dump()), without_times(theirs.dump())):
         found.append({"path": path, "ours": one, "theirs": other})
         if len(found) == PATHS_KEPT:
             break
     return found
-
-
-def paths(ours: object, theirs: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """Where two plain values differ: the path of names and numbers, and what stands there in both (None: nothing)."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        ones, others = cast("dict[str, object]", ours), cast("dict[str, object]", theirs)
-        for name in {**ones, **others}:
-            yield from paths(ones.get(name), others.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(cast("list[object]", ours)) == len(theirs):
-        for place, (one, other) in enumerate(zip(cast("list[object]", ours), theirs, strict=True)):
-            yield from paths(one, other, f"{path}.{place}")
-    elif ours != theirs:
-        yield path, ours, theirs

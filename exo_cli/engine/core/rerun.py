@@ -3,14 +3,12 @@
 A step that raises is an answer too: the recording of a node that died of a bug ends with it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exo_cli.engine.core.changes import Change, changes_between
 from exo_cli.engine.core.replica import Replica
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.steps import Beginning, Given, Plain, Start, Step, Tokens, answered, raised
-
-Change = tuple[str, object, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +52,3 @@ class Rerun:
             return answered(self.replica.step(given, step.now), self._tokens)
         except Exception as error:
             return raised(error)
-
-
-def changes_between(before: object, now: object, path: str = "") -> Iterator[Change]:
-    """The paths at which two plain values differ, with both; None is nothing."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted(before.keys() | now.keys()):
-            yield from changes_between(before.get(name), now.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(before, list) and isinstance(now, list):
-        for place in range(max(len(before), len(now))):
-            one, other = (each[place] if place < len(each) else None for each in (before, now))
-            yield from changes_between(one, other, f"{path}[{place}]")
-    elif before != now:
-        yield path, before, now

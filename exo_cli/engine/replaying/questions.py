@@ -59,6 +59,7 @@ class Questions:
             if isinstance(fold, RecordingFold):
                 fold.on_counted = self._count_kind
         if self.lanes:
+            self._lanes = Lanes(self.first, self.last)
             fold.watch(lambda state, placed, _size: self._lanes.see(state, placed))
         if self.on_event is not None:
             self._wanted = dict(_filter(each) for each in self.filters)
@@ -138,7 +139,7 @@ class Questions:
             answers["statistics"] = self._statistics.item()
         if self.lanes:
             found = cast("list[Row]", item["findings"])
-            answers["lanes"] = self._lanes.item(found, notes_of(path, "refused"), fold.state.index)
+            answers["lanes"] = self._lanes.item(found, notes_of(path, "refused"), fold.state)
         return answers
 
 
