@@ -12,7 +12,7 @@ from exo_cli import views
 from exo_cli.api import EndpointOption, HeadersOption, Host, OutputOption
 from exo_cli.console import visible
 from exo_cli.engine.client import Client
-from exo_cli.engine.client.background import NodeProcess
+from exo_cli.engine.client.background import NodeProcess, started
 from exo_cli.engine.client.endpoint import how_to_end, is_suspended, local_endpoint, process_state
 from exo_cli.engine.core.errors import NotFoundError, UnavailableError, UsageError, WaitTimeoutError
 from exo_cli.engine.paths import unusable
@@ -134,12 +134,8 @@ def _after_greetings(client: Client) -> dict[str, Any]:
 
 
 def _start_detached(host: Host, arguments: list[str]) -> None:
-    process = NodeProcess(host.config.state / "node.log", *arguments)
-    try:
+    with started(host.config.state / "node.log", *arguments) as process:
         _say_started(host, process)
-    except KeyboardInterrupt:
-        process.end()
-        raise
 
 
 def _say_started(host: Host, process: NodeProcess) -> None:

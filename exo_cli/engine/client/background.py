@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -31,8 +31,7 @@ class NodeProcess:
             UsageError, AuthError, FailedError: nothing can be written there.
         """
         self.log = log
-        # A Ctrl-C in the middle of it would leave a process that nobody knows.
-        with _begun(log) as output, _held_back() as interrupts:
+        with _begun(log) as output:
             # -P: a folder that happens to be called exo_cli where the command is run must not be taken for ours.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "exo_cli", "node", "start", *arguments],
@@ -42,9 +41,6 @@ class NodeProcess:
                 start_new_session=True,
             )
         self.pid = self._process.pid
-        if interrupts:
-            self.end()
-            raise KeyboardInterrupt
 
     def wait_answers(self, endpoint: Endpoint, timeout_seconds: float, *, own: bool) -> Client:
         """A connection as soon as the node answers; `own` means this very process, not one that was quicker.
@@ -97,15 +93,35 @@ class NodeProcess:
 
 
 @contextmanager
-def _held_back() -> Iterator[list[int]]:
-    """Interrupts are collected instead of raised; only the main thread gets any."""
-    interrupts: list[int] = []
+def started(log: Path, *arguments: str) -> Iterator[NodeProcess]:
+    """A node in the background that stays, unless an interrupt comes before the block ends. Raises as NodeProcess."""
+    # A Ctrl-C while it begins would leave a process that nobody knows: it counts from where somebody would end it.
+    with _held_back() as let_go:
+        process = NodeProcess(log, *arguments)
+        try:
+            let_go()
+            yield process
+        except KeyboardInterrupt:
+            process.end()
+            raise
+
+
+@contextmanager
+def _held_back() -> Iterator[Callable[[], None]]:
+    """Interrupts wait until the function is called, which raises one that came; only the main thread gets any."""
     if threading.current_thread() is not threading.main_thread():
-        yield interrupts
+        yield lambda: None
         return
-    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+
+    def let_go() -> None:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            raise KeyboardInterrupt
+
     try:
-        yield interrupts
+        yield let_go
     finally:
         signal.signal(signal.SIGINT, before)
 
