@@ -194,7 +194,7 @@ class Console:
         line = visible(line)
         if line == self._progress:
             return
-        if self._redraws:
+        if self.redraws:
             self._clear_progress()
             self.err.write(line[: self._width() - 1])
             self.err.flush()
@@ -226,11 +226,12 @@ class Console:
         return f"\x1b[{color}m{word}\x1b[0m" if wants_color(self.err, self.color, os.environ) else word
 
     @property
-    def _redraws(self) -> bool:
+    def redraws(self) -> bool:
+        """Whether a person sees stderr, on a terminal that can draw a line anew."""
         return self.err.isatty() and os.environ.get("TERM") != "dumb"
 
     def _clear_progress(self) -> None:
-        if self._progress and self._redraws:
+        if self._progress and self.redraws:
             self.err.write("\r\x1b[K")
             self.err.flush()
             self._progress = ""

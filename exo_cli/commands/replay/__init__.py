@@ -12,6 +12,7 @@ from exo_cli.api import Host
 from exo_cli.commands.replay import options
 from exo_cli.commands.replay.asked import Asked
 from exo_cli.commands.replay.options import ReplayFormat
+from exo_cli.commands.replay.progress import show_progress
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -74,5 +75,6 @@ def replay(
     given |= {name: tuple(given[name] or ()) for name in ("filters", "without", "added")}
     given["logs"] = tuple(logs or (str(host.config.log),))
     asked = Asked(host=host, **given)
+    show_progress(host.console)
     module, _, function = _WAYS[asked.way].partition(":")
     raise typer.Exit(getattr(import_module(f"{__name__}.{module}"), function)(asked))

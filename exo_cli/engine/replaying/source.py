@@ -3,13 +3,14 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.log.recordings import Foreign, recorded
+from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import Entry, Seen, Start, Torn, scan, segments_of
 from exo_cli.engine.log.sources import Unpacked, format_of, open_source, peeked, piped_source
 from exo_cli.engine.replaying.remote import Remote, is_url
@@ -18,6 +19,7 @@ STANDARD_INPUT = "-"
 # Below a node's home (EXO_HOME), below its data folder, or the folder itself.
 _LOG_FOLDERS = ("", "log", "data/log")
 _LAST_BYTES = 1 << 17
+_TOLD_LINES = 4096
 _STEPS_BEGINNING = b'{"kind":"exo-record"'
 
 
@@ -28,8 +30,14 @@ class Lenient(NamedTuple):
     skip_unknown: bool
 
 
+_Read = TypeVar("_Read", Seen, Foreign | Torn)
+
+
 class Source:
     """What somebody called a log: one stream, or a folder of segments; of a running system also its state."""
+
+    # Told now and then how much of a log was read: lines, and the part of its bytes where that is known.
+    on_progress: ClassVar[Callable[[int, float | None], None] | None] = None
 
     def __init__(self, path: str) -> None:
         """Open it, and look at what it is."""
@@ -76,12 +84,29 @@ class Source:
         # A file may be read again and again; a stream, once.
         source = self.folder or next(iter(self.files), self.stream)
         assert source is not None, "one or the other"
-        return scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown, start=start)
+        seen = scan(source, self.name, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown, start=start)
+        return seen if Source.on_progress is None else self._told(seen, Source.on_progress)
 
     def events(self) -> Iterator[Foreign | Torn]:
         """Foreign events."""
         assert self.stream is not None, "a folder holds our own"
-        return recorded(self.stream, self.form, self.name)
+        seen = recorded(self.stream, self.form, self.name)
+        return seen if Source.on_progress is None else self._told(seen, Source.on_progress)
+
+    def _told(self, seen: Iterator[_Read], tell: Callable[[int, float | None], None]) -> Iterator[_Read]:
+        """The same; on the way somebody is told how far it is."""
+        sizes = {str(path): path.stat().st_size for path in self.files}
+        for number, each in enumerate(seen):
+            if not number % _TOLD_LINES:
+                tell(number, self._part(getattr(each, "path", self.name), each.offset, sizes))
+            yield each
+
+    def _part(self, path: str, offset: int, sizes: dict[str, int]) -> float | None:
+        """Inside of a packed file nobody knows how far it is."""
+        if path not in sizes or (self.is_packed and self.folder is None):
+            return None
+        before = sum(size for name, size in sizes.items() if name < path)
+        return (before + (0 if path.endswith(PACKED) else offset)) / max(1, sum(sizes.values()))
 
     def __enter__(self) -> "Source":
         """It closes when the block ends."""
