@@ -72,16 +72,19 @@ class Cluster:
         self.attempts: dict[str, int] = {}
         self.busy: set[str] = set()
         self.stories: list[Iterator[Event]] = []
+        self.is_urgent = False
 
     def events(self) -> Iterator[Event]:
         """For ever."""
         yield TermStarted(master="n-0", cluster_id="c-bench")
         for _ in range(3):
             yield from self.join()
+        story: Iterator[Event] = iter(())
         while True:
             if len(self.stories) < 6:
                 self.stories.append(getattr(self, self.dice.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0])())
-            story = self.dice.choice(self.stories)
+            if not self.is_urgent:
+                story = self.dice.choice(self.stories)
             if (event := next(story, None)) is None:
                 self.stories.remove(story)
             else:
@@ -194,15 +197,17 @@ class Cluster:
         self.busy.discard(instance_id)
 
     def lose(self) -> Iterator[Event]:
-        """A node on which nothing else goes on at the moment."""
+        """A node on which nothing else goes on at the moment; the master settles it at once."""
         gone = self.dice.choice(self.nodes)
         there = [each.instance_id for each in self.instances.values() if gone in each.node_ids]
         if len(self.nodes) > 3 and gone != "n-0" and self.busy.isdisjoint(there):
             self.nodes.remove(gone)
             self.busy.update(there)
+            self.is_urgent = True
             yield NodeTimedOut(node_id=gone)
             for instance_id in there:
                 yield from self._end(instance_id, DeleteReason.NODE_LOST)
+            self.is_urgent = False
 
 
 def instance_of(instance_id: str, nodes: list[str]) -> Instance:

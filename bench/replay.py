@@ -1,15 +1,17 @@
-"""Replay against decoding alone, with and without checks; its cost with many runners; its memory on a long log."""
+"""Replay against decoding alone; its cost with many runners; what a log of a million events takes, and answers."""
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
+from bench.logs import BEGAN, events_of, instance_of, write
 from bench.measure import Row, interleaved, ratio, spread
-from exo_cli.engine.core.cards import ModelCard
 from exo_cli.engine.core.events import By, Event, InstanceCreated, NodeJoined, Record, RunnerStatusUpdated, TermStarted
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.runners import (
@@ -20,19 +22,15 @@ from exo_cli.engine.core.runners import (
     RunnerRunning,
     RunnerStatus,
 )
-from exo_cli.engine.core.shards import Instance, Shard
-from exo_cli.engine.core.state import State
 from exo_cli.engine.core.topology import NodeFacts
-from exo_cli.engine.core.wire import Header, decode_line, encode_header, encode_record
+from exo_cli.engine.core.wire import decode_line, encode_record
+from exo_cli.engine.log.rotation import Limits
 from exo_cli.engine.replaying import replay
+from exo_cli.engine.replaying.questions import Questions
 
 EVENTS = 100_000
 LONG, SHORT = 1_000_000, 10_000
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-CARD = ModelCard(
-    model_id="tiny", n_layers=30, hidden_size=576, n_heads=9, n_kv_heads=3, head_dim=64, vocab_size=49152,
-    storage_bytes=1 << 27, embedding_bytes=1 << 24, context_length=8192, family="llama",
-)  # fmt: skip
+ONE_FILE = Limits(segment_bytes=1 << 40)
 COMING_UP: tuple[RunnerStatus, ...] = (
     RunnerIdle(),
     RunnerConnecting(),
@@ -51,13 +49,13 @@ else:
 """
 
 
-def events_of(n_runners: int) -> Iterator[Event]:
+def all_up(n_runners: int) -> Iterator[Event]:
     """Instances of two runners each come up, then work and rest for ever."""
     yield TermStarted(master="n-0", cluster_id="c-bench")
     for number in range(2):
         facts = NodeFacts(name="n", version="1", memory_bytes=1 << 34, memory_available_bytes=1 << 33, cores=8)
         yield NodeJoined(node_id=f"n-{number}", facts=facts, incarnation=1)
-    instances = [instance_of(f"i-{number:012}") for number in range(n_runners // 2)]
+    instances = [instance_of(f"i-{number:012}", ["n-0", "n-1"]) for number in range(n_runners // 2)]
     for instance in instances:
         yield InstanceCreated(instance=instance)
     runner_ids = [each for instance in instances for each in instance.runner_ids]
@@ -67,57 +65,30 @@ def events_of(n_runners: int) -> Iterator[Event]:
             yield RunnerStatusUpdated(runner_id=runner_id, runner_status=status, attempt=1)
 
 
-def instance_of(instance_id: str) -> Instance:
-    shards = tuple(
-        Shard(
-            runner_id=f"{instance_id}-{rank}", node_id=f"n-{rank}", rank=rank, world_size=2,
-            start_layer=15 * rank, end_layer=15 * rank + 15, n_layers=30,
-        )
-        for rank in range(2)
-    )  # fmt: skip
-    return Instance(instance_id=instance_id, model_card=CARD, context_tokens=8192, shards=shards)
-
-
-def lines_of(n_runners: int, n_events: int) -> Iterator[bytes]:
-    """The log's lines, header first."""
-    state = State()
-    yield encode_header(
-        Header(
-            version="1", cluster_id="c-bench", node_id="n-0", base_index=-1, base_term=0,
-            state_hash=state.hash(), state=state.dump(),
-        )
-    )  # fmt: skip
-    by = By(node="n-0")
-    for index, event in zip(range(n_events), events_of(n_runners), strict=False):
+def records_of(n_runners: int, n_events: int) -> list[Record]:
+    """The same as records that were read."""
+    by, records = By(node="n-0"), list[Record]()
+    for index, event in zip(range(n_events), all_up(n_runners), strict=False):
         at = BEGAN + timedelta(milliseconds=50 * index)
-        yield encode_record(Record(index=index, term=1, at=at, by=by, cause=index - 1 if index else None, event=event))
-
-
-def write(path: Path, n_runners: int, n_events: int) -> Path:
-    with path.open("wb") as file:
-        file.writelines(lines_of(n_runners, n_events))
-    return path
+        line = encode_record(Record(index=index, term=1, at=at, by=by, cause=index - 1 if index else None, event=event))
+        read = decode_line(line)
+        assert isinstance(read, Record)
+        records.append(read)
+    return records
 
 
 def decode_alone(path: Path) -> None:
     """The floor: each line's JSON to a record by pydantic, and nothing else."""
     decode = Record.model_validate_json
     with path.open("rb") as file:
-        file.readline()
         for line in file:
-            decode(line[:-19] + b"}")
+            if line.startswith(b'{"index"'):
+                decode(line[:-19] + b"}")
 
 
 def checked(path: Path) -> None:
     answer = replay(str(path), check=True)
     assert answer["exit_code"] == 0, "the log that is measured is a healthy one"
-
-
-def fold_only(records: list[Record], header: Header, *, check: bool) -> None:
-    fold = Fold(check=check)
-    fold.feed(header)
-    for record in records:
-        fold.feed(record)
 
 
 def memory_bytes(path: Path) -> int:
@@ -127,7 +98,7 @@ def memory_bytes(path: Path) -> int:
 
 
 def against_decoding(folder: Path) -> Iterator[Row]:
-    path = write(folder / "1000.log", 1000, EVENTS)
+    [path] = write(folder / "one", events_of(EVENTS), ONE_FILE).iterdir()
     work = {
         "floor": lambda: decode_alone(path),
         "plain": lambda: replay(str(path)),
@@ -135,7 +106,7 @@ def against_decoding(folder: Path) -> Iterator[Row]:
     }
     taken = interleaved(work)
     noise = spread(taken["floor"])
-    yield Row("replay / decoding alone, 1,000 runners", ratio(taken["floor"], taken["plain"]), 0.5, spread=noise)
+    yield Row("replay / decoding alone", ratio(taken["floor"], taken["plain"]), 0.5, spread=noise)
     yield Row("replay --check / decoding alone", ratio(taken["floor"], taken["checked"]), 0.3, spread=noise)
     yield Row("replay, events a second", EVENTS / min(taken["plain"]), unit="1/s")
     yield Row("replay --check, events a second", EVENTS / min(taken["checked"]), unit="1/s")
@@ -146,14 +117,11 @@ def many_runners() -> Iterator[Row]:
     for check, name in ((False, "fold an event"), (True, "fold and check an event")):
         work = {}
         for n_runners in (10, 10_000):
-            header, *records = (decode_line(line) for line in lines_of(n_runners, 3 * n_runners + 40_000))
-            assert isinstance(header, Header)
-            known = [each for each in records if isinstance(each, Record)]
+            records = records_of(n_runners, 3 * n_runners + 40_000)
             fold = Fold(check=check)
-            fold.feed(header)
-            for record in known[:-20_000]:
+            for record in records[:-20_000]:
                 fold.feed(record)
-            work[str(n_runners)] = _Again(fold, known[-20_000:])
+            work[str(n_runners)] = _Again(fold, records[-20_000:])
         taken = interleaved(work, rounds=7)
         noise = spread(taken["10"])
         yield Row(f"{name}, 10,000 runners / 10", ratio(taken["10000"], taken["10"]), 2, at_least=False, spread=noise)
@@ -173,14 +141,43 @@ class _Again:
 
 
 def memory(folder: Path) -> Iterator[Row]:
-    small = memory_bytes(write(folder / "short.log", 1000, SHORT))
-    large = memory_bytes(write(folder / "long.log", 1000, LONG))
+    small = memory_bytes(write(folder / "short", events_of(SHORT)))
+    large = memory_bytes(folder / "long")
     yield Row("replay memory, 1 M events / 10 k", large / small, 1.2, at_least=False)
     yield Row("replay memory, 1 M events", large / 2**20, unit="MiB")
+
+
+def questions(folder: Path) -> Iterator[Row]:
+    """What a person waits for at 1 M events: without a sidecar, while one is made, and with it."""
+    long, cache = str(folder / "long"), folder / "cache"
+    for each in (folder / "long").iterdir():
+        os.utime(each, (0, 0))  # a log that was written to a moment ago gets no sidecar
+    runner = next(iter(replay(long, at=LONG // 2, cache=None)["item"]["state"]["runners"]))  # type: ignore[index]
+    whole = seconds_of(lambda: replay(long))
+    yield Row("whole fold of 1 M events", whole, unit="s")
+    yield Row("--check of 1 M events", seconds_of(lambda: replay(long, check=True)), unit="s")
+    yield Row("first question, which makes the sidecar", seconds_of(lambda: replay(long, at=5, cache=cache)), unit="s")
+    asked = {
+        "--at in the middle": lambda: replay(long, at=LONG // 2, cache=cache),
+        "--explain": lambda: replay(long, questions=Questions(explain=runner), cache=cache),
+        "--why at the end": lambda: replay(long, at=LONG - 1, cache=cache),
+    }
+    for name, ask in asked.items():
+        taken = min(seconds_of(ask) for _ in range(3))
+        yield Row(f"{name}, with the sidecar", taken, unit="s")
+        yield Row(f"whole fold / {name}", whole / taken, 20)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """How long somebody waits for it."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
 
 
 def run() -> list[Row]:
     """All of it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return [*against_decoding(folder), *many_runners(), *memory(folder)]
+        write(folder / "long", events_of(LONG))
+        return [*against_decoding(folder), *many_runners(), *memory(folder), *questions(folder)]
