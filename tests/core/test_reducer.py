@@ -1,9 +1,12 @@
 """The reducer: what each event does, as plain as the log (A1 to A15 as far as the events exist here)."""
 
+from typing import get_args
+
 import pytest
 
 from exo_cli.engine.core.events import (
     DeleteReason,
+    Event,
     InstanceCreated,
     InstanceDeleted,
     NodeDownloadProgress,
@@ -19,7 +22,7 @@ from exo_cli.engine.core.events import (
     TopologyEdgeDeleted,
     VotersChanged,
 )
-from exo_cli.engine.core.reducer import FAILURES_MAX, applied, apply
+from exo_cli.engine.core.reducer import _FOLDS, FAILURES_MAX, applied, apply
 from exo_cli.engine.core.runners import TRANSITIONS
 from exo_cli.engine.core.state import OUTCOMES_KEPT, State, load
 from exo_cli.engine.core.tasks import CreateRunner, TaskStatus
@@ -239,3 +242,7 @@ def test_applied_leaves_its_input_alone():
     after = applied(state, a_record(status("Shutdown"), 101))
     assert state.dump() == before
     assert (after.index, after.runners) == (101, {})
+
+
+def test_the_table_has_every_event():
+    assert set(_FOLDS) == set(get_args(get_args(Event)[0]))

@@ -32,6 +32,7 @@ from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.runners import RunnerFailed, RunnerLoading, RunnerStatus
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
+from exo_cli.engine.core.tasks import runner_of
 
 MOMENTS_KEPT = 1000
 
@@ -82,7 +83,7 @@ def about(state: State, event: Event) -> Iterator[Thing]:
         case TaskCreated():
             yield "task", event.task_id
             yield "instance", event.task.instance_id
-            if runner_id := getattr(event.task, "runner_id", None):
+            if runner_id := runner_of(event.task):
                 yield "runner", runner_id
         case TaskStatusUpdated() | TaskDeleted():
             yield "task", event.task_id

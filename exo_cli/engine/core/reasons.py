@@ -15,7 +15,7 @@ from exo_cli.engine.core.planner import RULES, Local, LocalRunner, View
 from exo_cli.engine.core.runners import SERVING, RunnerFailed
 from exo_cli.engine.core.shards import Instance, Shard
 from exo_cli.engine.core.state import State
-from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TaskStatus, TextGeneration
+from exo_cli.engine.core.tasks import OPEN, GenerationTask, TaskStatus
 
 _MOVING = frozenset({"RunnerConnecting", "RunnerLoading", "RunnerWarmingUp", "RunnerShuttingDown"})
 
@@ -114,11 +114,11 @@ def _local(state: State, node_id: str, at: datetime | None) -> Local:
     return local
 
 
-def _admitted(state: State, instance: Instance) -> dict[str, TextGeneration | ImageGeneration | ImageEdits]:
+def _admitted(state: State, instance: Instance) -> dict[str, GenerationTask]:
     return {
         task_id: task
         for task_id, task in state.tasks.items()
-        if task.instance_id == instance.instance_id and isinstance(task, TextGeneration | ImageGeneration | ImageEdits)
+        if task.instance_id == instance.instance_id and isinstance(task, GenerationTask)
     }
 
 

@@ -19,13 +19,12 @@ from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.reasons import is_stuck, stuck_told
 from exo_cli.engine.core.reducer import apply, fold_event
 from exo_cli.engine.core.state import State, load
-from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TaskStatus, TextGeneration
+from exo_cli.engine.core.tasks import OPEN, GenerationTask, TaskStatus
 from exo_cli.engine.core.wire import BadLineError, Closing, Header, Line
 
 FORMAT = "exo-log/1"
 Watcher = Callable[[State, Placed, int], None]
 _NEVER = 1 << 64
-_CHATS = (TextGeneration, ImageGeneration, ImageEdits)
 
 
 class Fold:
@@ -265,7 +264,7 @@ class Fold:
     def _notes(self) -> dict[str, object]:
         """What is worth knowing and no finding: lines passed over, and finished tasks that nothing takes away."""
         notes: dict[str, object] = dict(self._skipped)
-        chats = [each for each in self.state.tasks.values() if isinstance(each, _CHATS)]
+        chats = [each for each in self.state.tasks.values() if isinstance(each, GenerationTask)]
         counts = {
             "worker_tasks": len(self.state.tasks) - len(chats),
             "cancelled_tasks": sum(each.task_status == TaskStatus.CANCELLED for each in chats),

@@ -6,7 +6,7 @@ answers with; only logs of the public system hold them as tasks.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast, get_args
 
 from pydantic import Field
 
@@ -128,6 +128,7 @@ class Shutdown(_Step):
 
 
 GenerationTask = TextGeneration | ImageGeneration | ImageEdits
+GENERATIONS = frozenset(get_args(GenerationTask))
 Task = Annotated[
     TextGeneration
     | ImageGeneration
@@ -141,6 +142,13 @@ Task = Annotated[
     | Shutdown,
     Field(discriminator="type"),
 ]
+
+
+def runner_of(task: Task) -> str | None:
+    """The runner that a step is for; chats and downloads are for none."""
+    if type(task) in GENERATIONS or isinstance(task, DownloadModel):
+        return None
+    return cast("CreateRunner", task).runner_id
 
 
 class ChatMessage(Value):

@@ -7,6 +7,7 @@ from another cluster or speaks another protocol is refused with a reason, and no
 
 import json
 import zlib
+from collections.abc import Callable
 from datetime import UTC
 from typing import Annotated, Literal, cast
 
@@ -67,6 +68,8 @@ class Closing(Value):
 Line = Header | Record | Closing
 _BY: TypeAdapter[By] = TypeAdapter(By)
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+# Without the method around it, which costs as much as a tenth of the validation.
+_VALIDATE_RECORD: Callable[[bytes], Record] = Record.__pydantic_validator__.validate_json
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2
 
@@ -110,9 +113,10 @@ def decode_line(line: bytes) -> Line:
         NewerFormatError: a header of a newer format.
         BadLineError: anything else that is wrong, with the reason.
     """
-    if line.startswith(b'{"index"') and line[-_TAIL - 1 :] == b'%b%08x"}\n' % (_CRC, zlib.crc32(line[: -_TAIL - 1])):
+    head = line[: -_TAIL - 1]
+    if line.startswith(b'{"index"') and line.endswith(b',"crc":"%08x"}\n' % zlib.crc32(head)):
         # Nearly every line there is: a whole record.
-        return _record(line[: -_TAIL - 1] + b"}")
+        return _record(head + b"}")
     line = line.rstrip(b"\n")
     head, tail = line[:-_TAIL], line[-_TAIL:]
     if not tail.startswith(_CRC) or not tail.endswith(b'"}'):
@@ -127,7 +131,7 @@ def decode_line(line: bytes) -> Line:
 
 def _record(body: bytes) -> Record:
     try:
-        return Record.model_validate_json(body)
+        return _VALIDATE_RECORD(body)
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] in {"union_tag_invalid", "union_tag_not_found"} and first["loc"][:1] == ("event",):

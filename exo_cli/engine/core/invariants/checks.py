@@ -18,10 +18,10 @@ from exo_cli.engine.core.events import (
     TermStarted,
 )
 from exo_cli.engine.core.invariants.findings import Finding, Findings, Key
-from exo_cli.engine.core.invariants.hard import wrong
+from exo_cli.engine.core.invariants.hard import JUDGED, wrong
 from exo_cli.engine.core.invariants.links import LINKING, Links
 from exo_cli.engine.core.invariants.rules import RULES, Rule, broken
-from exo_cli.engine.core.invariants.stories import Stories, left, named
+from exo_cli.engine.core.invariants.stories import LEAVING, Stories, left, named
 from exo_cli.engine.core.runners import RunnerShuttingDown
 from exo_cli.engine.core.state import State
 
@@ -96,23 +96,24 @@ class Checks:
 
     def before(self, state: State, event: Event, index: int, at: datetime | None) -> Touched:
         """Judge an event by the state that it meets, and say what to look at when it is applied."""
+        kind = type(event)
         if at is not None:
-            if not self._is_clock_set or type(event) is TermStarted:
+            if not self._is_clock_set or kind is TermStarted:
                 self._start_clock(at)
-            else:
+            elif self._waiting:
                 self.pass_time(state, at)
         for key in named(event):
             self._stories.add(key, index)
-        if (verdict := wrong(state, event)) is not None:
+        if kind in JUDGED and (verdict := wrong(state, event)) is not None:
             story = self._stories.of(verdict.about)
             _, name = verdict.about
             self.findings.add(Finding(verdict.kind, name, index, verdict.why, verdict.remedy, index, story))
-        ids = [(rule, ids) for rule in _RULES_OF[type(event)] if (ids := rule.touched(self._links, state, event))]
-        if type(event) in LINKING:
+        ids = [(rule, ids) for rule in _RULES_OF[kind] if (ids := rule.touched(self._links, state, event))]
+        if kind in LINKING:
             self._links.follow(state, event)
-        # Nearly every record is a status of a runner that stays: it touches nothing, and nothing leaves with it.
-        if not ids and type(event) is RunnerStatusUpdated:
-            return NOTHING
+        # Of very many records: the status of a runner that stays touches nothing, and nothing leaves with it.
+        if kind not in LEAVING or (not ids and kind is RunnerStatusUpdated):
+            return Touched(ids, ()) if ids else NOTHING
         return Touched(ids, left(state, event))
 
     def after(self, state: State, touched: Touched, event: Event, index: int, at: datetime | None) -> None:

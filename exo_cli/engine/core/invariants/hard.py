@@ -18,6 +18,10 @@ class Wrong(NamedTuple):
     remedy: str
 
 
+# The types of event that can be wrong.
+JUDGED = frozenset({RunnerStatusUpdated, TaskStatusUpdated, InstanceCreated})
+
+
 def wrong(state: State, event: Event) -> Wrong | None:
     """Why this event should not have happened in this state."""
     if type(event) is RunnerStatusUpdated:

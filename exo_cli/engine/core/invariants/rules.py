@@ -21,7 +21,7 @@ from exo_cli.engine.core.events import (
 from exo_cli.engine.core.invariants.links import Links
 from exo_cli.engine.core.runners import RunnerFailed, RunnerShutdown, RunnerShuttingDown
 from exo_cli.engine.core.state import State
-from exo_cli.engine.core.tasks import OPEN, ImageEdits, ImageGeneration, TextGeneration
+from exo_cli.engine.core.tasks import GENERATIONS, OPEN
 
 
 class Rule(NamedTuple):
@@ -145,7 +145,7 @@ def _is_worked_on(state: State, task_id: str) -> bool:
     return (
         task is None
         or task.task_status not in OPEN
-        or not isinstance(task, TextGeneration | ImageGeneration | ImageEdits)
+        or type(task) not in GENERATIONS
         or (task.instance_id in state.instances and _failed_in(state, task.instance_id) is None)
     )
 

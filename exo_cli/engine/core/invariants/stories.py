@@ -20,6 +20,7 @@ from exo_cli.engine.core.events import (
 from exo_cli.engine.core.invariants.findings import Key
 from exo_cli.engine.core.runners import RunnerShutdown
 from exo_cli.engine.core.state import State
+from exo_cli.engine.core.tasks import runner_of
 
 STORY_KEPT = 128
 ENDED_KEPT = 1000
@@ -59,13 +60,14 @@ class Stories:
 
 def named(event: Event) -> tuple[Key, ...]:
     """The things that an event names, each as its sort and its id."""
+    # The most frequent ones first.
     if type(event) is RunnerStatusUpdated:
         return (("runner", event.runner_id),)
+    if type(event) is TaskStatusUpdated or type(event) is TaskDeleted:
+        return (("task", event.task_id),)
     match event:
-        case TaskStatusUpdated() | TaskDeleted():
-            return (("task", event.task_id),)
         case TaskCreated():
-            runner_id = getattr(event.task, "runner_id", None)
+            runner_id = runner_of(event.task)
             return (("task", event.task_id), *([("runner", runner_id)] if runner_id else []))
         case NodeDownloadProgress(download_progress=progress):
             return (("download", f"{progress.node_id}/{progress.model_id}"),)
@@ -80,6 +82,10 @@ def named(event: Event) -> tuple[Key, ...]:
             return (("node", event.edge.source), ("node", event.edge.sink))
         case _:
             return ()
+
+
+# The types of event with which something can leave the state.
+LEAVING = frozenset({RunnerStatusUpdated, TaskDeleted, InstanceDeleted, NodeTimedOut})
 
 
 def left(state: State, event: Event) -> tuple[Key, ...]:
