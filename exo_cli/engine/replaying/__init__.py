@@ -19,6 +19,7 @@ from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import load
 from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
 from exo_cli.engine.replaying.indexing import sidecar_of
+from exo_cli.engine.replaying.parts import fold_in_parts
 from exo_cli.engine.replaying.questions import Questions, moment_in, no_times
 from exo_cli.engine.replaying.remote import Remote
 from exo_cli.engine.replaying.sidecar import Sidecar
@@ -51,6 +52,10 @@ def replay(
             # What is damaged in the middle shows when it is read: then the log itself is.
             with closing(sidecar), suppress(sqlite3.Error, zstandard.ZstdError):
                 return _quickly(source, sidecar, path, at, questions, strict=strict)
+        is_plain = questions.are_plain(at) and not (check or skip_bad or skip_unknown)
+        if is_plain and (fold := fold_in_parts(source)) is not None:
+            questions.begin(fold, path, at)
+            return _answer(fold, fold.result(), questions, path, _exit_code(fold, check=False, strict=strict))
         if source.remote is not None and at is None and source.remote.index >= 0:
             at = source.remote.index  # its log may have grown since it told its state
         # A story is told with what is wrong about its subject, and lanes are drawn with it.

@@ -115,6 +115,10 @@ class Questions:
         asks = (at is None) if self.explain is not None else (at is not None or self.why is not None)
         return asks and not (self.stats or self.lanes) and self.on_event is None
 
+    def are_plain(self, at: int | str | None) -> bool:
+        """Whether only the state at the end is asked for."""
+        return at is None and self.explain is None and not (self.stats or self.lanes) and self.on_event is None
+
     def recall(self, sidecar: Sidecar) -> None:
         """Have the history from the sidecar instead of from each event."""
         if self._history is None:
