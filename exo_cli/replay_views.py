@@ -1,6 +1,7 @@
 """Replay views: what `exo replay` found in a log, as tables and lines."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 
 from exo_cli.console import Table, visible
@@ -20,10 +21,15 @@ def replay_summary(item: Item, *, checked: bool) -> Table:
         ("state", ", ".join(sizes) or "-"),
         ("state hash", said(item.get("state_hash"))),
         ("torn tail", said(item.get("torn_tail"))),
+        *([] if (mostly := item["notes"].get("mostly")) is None else [("mostly", _mostly(mostly, item["events"]))]),
         *([] if "compared" not in item else [("its own state", _compared(item["compared"]))]),
         ("findings", str(len(found)) if checked or found else "not looked for (--check)"),
     ]
     return Table(("", ""), tuple(rows))
+
+
+def _mostly(mostly: Item, events: int) -> str:
+    return f"{mostly['sort']} {mostly['id']}: {mostly['events']} of {events} events are about it (see --stats)"
 
 
 def _compared(differences: Sequence[Item]) -> str:
@@ -31,10 +37,20 @@ def _compared(differences: Sequence[Item]) -> str:
     return "the same" if not differences else f"{len(differences)} differences: {'; '.join(said_of[:5])}"
 
 
-def findings(found: Sequence[Item]) -> Table:
-    """What is wrong, since when, why, and what to do."""
-    rows = [tuple(said(each.get(key)) for key in ("kind", "id", "since_index", "why", "remedy")) for each in found]
-    return Table(("FINDING", "ID", "SINCE", "WHY", "REMEDY"), tuple(rows), frozenset({3, 4}))
+def finding_lines(found: Sequence[Item], logs: Sequence[str]) -> Iterator[str]:
+    """What is wrong, since when, why, how to see how it came to that, and what to do."""
+    called = " ".join(map(shlex.quote, logs))
+    for each in found:
+        since = f"since record {each['since_index']}"
+        if each["until_index"] is not None and each["until_index"] != each["since_index"]:
+            since += f" until {each['until_index']}"
+        events = f"--events --from {max(0, each['since_index'] - 5)} --to {each['since_index'] + 5}"
+        story = events if each["id"] == "log" else f"--explain {shlex.quote(each['id'])}"
+        yield ""
+        yield visible(f"{each['kind']} {each['id']}, {since}")
+        yield visible(f"  {each['why']}")
+        yield visible(f"  story:  exo replay {called} {story}")
+        yield visible(f"  remedy: {each['remedy']}")
 
 
 ALIGNED = Kind(
@@ -49,7 +65,7 @@ ALIGNED = Kind(
         Column("LAST", shown("last_index")),
         Column("TERM", shown("last_term")),
         Column("LAG", lambda item: said(item.get("lag")) if item.get("kept") else "put aside"),
-        Column("PARTS AT", shown("parts_at")),
+        Column("DIFFERS FROM", shown("parts_at")),
     ),
 )
 
@@ -70,7 +86,7 @@ def _suffix_lines(log: Item) -> Iterator[str]:
     if log["parts_at"] is not None:
         what = "was abandoned" if log["fate"] == "abandoned" else "is contested: another log has the same term"
         yield f"{log['path']}: what it has from record {log['parts_at']} to {log['last_index']} {what}"
-    if (left := log["adopted_from"]) is not None:
+    if (left := log["adopted_from"]) is not None and left.get("index", -1) >= 0:
         was = f"up to record {left.get('index')} of term {left.get('term')}"
         yield f"{log['path']}: adopted at record {log['base_index']}, in place of what it had ({was})"
     if log["missing"]:

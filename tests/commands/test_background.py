@@ -71,5 +71,7 @@ def test_wherever_an_interrupt_comes_nobody_is_left(program, tmp_path):
         assert place > 20, "it was interrupted nearly everywhere"
         [process] = alive()
         process.kill()
+        for each in psutil.Process().children():
+            each.wait(5)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -5,15 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.test_recordings import events_in, frames
+
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
-STALE, LOST, CLEAN = (str(RECORDINGS / name) for name in ("stale-after-crash.bin", "node-lost.bin.zst", "clean.bin"))
+STALE, LOST, CLEAN, LATE = (
+    str(RECORDINGS / name) for name in ("stale-after-crash.bin", "node-lost.bin.zst", "clean.bin", "late-status.bin")
+)
 RUNNER = "runner-2217beaddbc496cb"
 
 
 def test_a_check_ends_with_1_and_says_what_to_run(exo):
     ended = exo("replay", STALE, "--check")
     assert (ended.code, ended.err) == (1, "")
-    assert f"stale_runner  {RUNNER}" in ended.out
+    assert f"\nstale_runner {RUNNER}, since record 74\n" in ended.out
+    assert f"\n  story:  exo replay {STALE} --explain {RUNNER}\n" in ended.out
     assert "curl http://localhost:52415/" in ended.out
     assert exo("replay", CLEAN, "--check").code == 0
 
@@ -94,3 +99,25 @@ def test_what_makes_no_sense_is_a_usage_error(exo, words):
     ended = exo("replay", CLEAN, *words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ")
+
+
+def test_what_a_log_is_mostly_about_is_said(exo, tmp_path):
+    events = events_in("clean.bin")
+    [progress] = [each for each in events if "NodeDownloadProgress" in each][2:3]
+    (tmp_path / "flood.bin").write_bytes(frames([*events[:19], *[progress] * 3000, *events[19:]]))
+    ended = exo("replay", str(tmp_path / "flood.bin"), "--check")
+    assert ended.code == 0
+    assert "events are about it (see --stats)" in ended.out
+    item = json.loads(exo("replay", str(tmp_path / "flood.bin"), "--check", "-o", "json").out)["item"]
+    assert item["notes"]["mostly"]["events"] == 3005
+    assert "mostly" not in exo("replay", CLEAN, "--check").out
+
+
+def test_what_ended_and_came_back_is_told_so(exo):
+    runner = "runner-8ca8181166d22876"
+    assert "and no RunnerShutdown came after that" in exo("replay", LATE, "--explain", runner).out
+
+
+def test_the_story_of_a_node_has_the_findings_that_name_it(exo):
+    story = exo("replay", LOST, "--explain", "d23f0824128b2f330c5c7fd0a6a3a450").out
+    assert "finding: ghost_download" in story

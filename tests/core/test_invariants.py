@@ -251,7 +251,8 @@ def test_a_finding_says_which_events_name_it_why_and_what_to_run():
         "since_index": 5,
         "until_index": None,
         "events": [2, 3, 4],
-        "why": "runner i-0 is RunnerFailed, but its instance is gone, since record 5 (InstanceDeleted)",
+        "why": "runner i-0 is RunnerFailed since record 4, but its instance is gone; "
+        "wrong since record 5 (InstanceDeleted)",
         "remedy": "exo runners forget i-0",
     }
 

@@ -37,6 +37,9 @@ def test_a_failure_that_its_node_could_not_report_is_found_from_all_three_and_fr
     assert f"node {mine} knew at " in unreported["why"]
     assert "signal 9" in unreported["why"]
     assert compared.item["first_difference"] is None
+    story = second.exo("replay", *paths, "--explain", runner_id).ok()
+    assert "(in no log)" in story.out
+    assert f"finding: unreported, since record {unreported['since_index']}" in story.out
     said = second.exo("replay", *paths)
     assert "the same up to record" in said.out
     assert said.code == 0

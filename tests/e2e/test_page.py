@@ -166,7 +166,7 @@ def test_pointing_and_keys_tell_of_spans_and_zoom(driven, written):
     assert "began withrecord 41, RunnerStatusUpdated" in page.run(DETAIL)
     page.click("#findings a")
     assert page.run(FOCUSED) == [STALE, "96"]
-    assert "its instance is gone, since record 96 (NodeTimedOut)remedycurl" in page.run(DETAIL)
+    assert "its instance is gone; wrong since record 96 (NodeTimedOut)remedycurl" in page.run(DETAIL)
     page.press("ArrowRight")
     assert page.run(FOCUSED) == [STALE, "101"]
     page.press("ArrowUp")

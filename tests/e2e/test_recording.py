@@ -52,6 +52,7 @@ def test_one_that_was_killed_is_whole_up_to_its_last_line(recorded):
     assert home.exo("replay", file, "--rerun").ok().out.endswith(" inputs, no difference\n")
 
 
+@pytest.mark.long
 def test_two_nodes_that_go_and_come_back(new_home, script):
     first, second = new_home(), new_home()
     engine = script("echo")

@@ -223,6 +223,7 @@ GARBAGE = {
     "deep": b"[" + b"[" * 100_000,
     "deep object": b'[{"TaskDeleted":' * 50_000,
     "deep msgpack": (50_000).to_bytes(4, "big") + b"\x81" * 50_000,
+    "a map as a key": (3).to_bytes(4, "big") + b"\x81\x80\x01",
     "numbers": b"[1, 2, 3]",
     "not utf-8": b'[{"TestEvent": "\xff\xfe"}]',
     "no comma": b'[{"TestEvent": {}} {"TestEvent": {}}]',

@@ -66,9 +66,10 @@ def replay(
 ) -> None:
     """Fold a recorded event log through the reducer again.
 
-    Shows what it adds up to; --check what is stale or contradictory in it, since when, why, and what to run; --explain
-    how it came to that; --stats what floods it. The log is never written to. What the public system recorded
-    (events.bin, events.bin.zst, the array of its /events) is read as well.
+    Begin with --check: what is stale or contradictory in the log, since when, why, and what to run. Then --explain ID
+    tells how it came to that, --why ID what it waits for when nothing moves, --stats what floods, --timeline or --html
+    what was in which state when. Without any of them: what the log adds up to. Nothing is ever written to a log. What
+    the public system recorded (events.bin, events.bin.zst, the array of its /events) is read as well.
     """
     given = dict(locals())
     host = Host.of(given.pop("ctx"))

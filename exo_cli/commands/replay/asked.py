@@ -62,8 +62,12 @@ class Asked:
     @property
     def has_questions(self) -> bool:
         """Whether something is asked that one history answers."""
-        asked = (self.at, self.first, self.last, self.show, self.explain, self.why, self.node)
-        return self.is_telling or self.stats or any(each is not None for each in asked)
+        return self.asks_more_than()
+
+    def asks_more_than(self, *names: str) -> bool:
+        """Whether something else than this is asked that one history answers."""
+        asked = {"at", "first", "last", "show", "explain", "why", "node"} - {*names}
+        return self.is_telling or self.stats or any(getattr(self, name) is not None for name in asked)
 
     @property
     def point(self) -> int | str | None:

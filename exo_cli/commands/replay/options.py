@@ -26,8 +26,8 @@ Logs = Annotated[
 At = Annotated[
     str | None, typer.Option(metavar="INDEX|TIME", help="Stop after this record; -1 is the last, -2 before it.")
 ]
-First = Annotated[int | None, typer.Option("--from", metavar="INDEX", help="Tell of records from this one on.")]
-Last = Annotated[int | None, typer.Option("--to", metavar="INDEX", help="Tell of records up to this one.")]
+First = Annotated[int | None, typer.Option("--from", metavar="INDEX", help="Only records from this one on.")]
+Last = Annotated[int | None, typer.Option("--to", metavar="INDEX", help="Only records up to this one.")]
 Show = Annotated[
     str | None, typer.Option(metavar="PART", help="Print a part of the state: runners, tasks, nodes.ID.facts, ...")
 ]
@@ -74,7 +74,9 @@ Rerun = Annotated[
 ]
 Timeline = Annotated[bool, typer.Option("--timeline", help="Draw what was in which state when.")]
 Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="The same as a page to look at in a browser.")]
-Check = Annotated[bool, typer.Option("--check", help="End with 1 when something is found to be wrong.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Find what is stale or contradictory; end with 1 if there is something.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="A torn tail is an error too.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over damaged records.")]
 SkipUnknown = Annotated[bool, typer.Option("--skip-unknown", help="Pass over unknown events.")]

@@ -1,5 +1,7 @@
 """Telling: what a log adds up to, and what it says of what was asked."""
 
+from collections.abc import Sequence
+
 from exo_cli import replay_views, views
 from exo_cli.api import Host
 from exo_cli.commands.replay.asked import Asked
@@ -33,7 +35,7 @@ def tell(asked: Asked) -> int:
     elif output is ReplayFormat.JSON:
         host.console.document(views.item_document("Replay", folded.get("revision"), item))
     elif not asked.is_telling:
-        _summarise(host, item, checked=asked.check)
+        _summarise(host, item, asked.logs, checked=asked.check)
     return int(folded["exit_code"])
 
 
@@ -67,7 +69,7 @@ def _part(state: Message, path: str) -> object:
     return found
 
 
-def _summarise(host: Host, item: Message, *, checked: bool) -> None:
+def _summarise(host: Host, item: Message, logs: Sequence[str], *, checked: bool) -> None:
     if (story := item.get("story")) is not None:
         for line in replay_views.story_lines(story):
             host.console.data(line)
@@ -82,6 +84,5 @@ def _summarise(host: Host, item: Message, *, checked: bool) -> None:
             host.console.data("")
         return
     host.console.table(replay_views.replay_summary(item, checked=checked), headers=False)
-    if found := item.get("findings"):
-        host.console.data("")
-        host.console.table(replay_views.findings(found))
+    for line in replay_views.finding_lines(item["findings"], logs):
+        host.console.data(line)

@@ -250,12 +250,12 @@ class History:
         return [told for names, told in self._moments if name in names]
 
 
-def concluded(state: State, thing: Thing) -> str:
-    """How it stands with a thing where the log ends."""
+def concluded(state: State, thing: Thing, *, ended_before: bool = False) -> str:
+    """How it stands with a thing where the log ends; `ended_before` of a runner whose shutdown is in the log."""
     sort, name = thing
     match sort:
         case "runner":
-            return _runner_concluded(state, name)
+            return _runner_concluded(state, name, "came after that" if ended_before else "ever came")
         case "instance" if name in state.instances:
             return "it is placed"
         case "task" if name in state.tasks:
@@ -271,16 +271,16 @@ def concluded(state: State, thing: Thing) -> str:
             return "it is not in the state"
 
 
-def _runner_concluded(state: State, runner_id: str) -> str:
+def _runner_concluded(state: State, runner_id: str, came: str) -> str:
     runner, instance = state.runners.get(runner_id), state.instance_of_runner(runner_id)
     if runner is None:
         return "it is not in the state" + (", and its instance is" if instance is not None else "")
     since = f"since record {runner.since_index}"
     if instance is None:
-        return f"it is {runner.status.type} {since}, its instance is gone, and no RunnerShutdown ever came"
+        return f"it is {runner.status.type} {since}, its instance is gone, and no RunnerShutdown {came}"
     shard = instance.shard_of(runner_id)
     if shard is not None and shard.node_id not in state.nodes:
-        return f"it is {runner.status.type} {since}, its node {shard.node_id} is gone, and no RunnerShutdown ever came"
+        return f"it is {runner.status.type} {since}, its node {shard.node_id} is gone, and no RunnerShutdown {came}"
     return f"it is {runner.status.type} {since}"
 
 

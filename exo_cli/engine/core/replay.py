@@ -25,6 +25,8 @@ from exo_cli.engine.core.wire import BadLineError, Closing, Header, Line
 FORMAT = "exo-log/1"
 Watcher = Callable[[State, Placed, int], None]
 _NEVER = 1 << 64
+# When something is said to be what a log is mostly about.
+MOSTLY_EVENTS, MOSTLY_SHARE = 1000, 0.2
 
 
 class Fold:
@@ -271,4 +273,12 @@ class Fold:
             "finished_tasks": sum(each.task_status not in {*OPEN, TaskStatus.CANCELLED} for each in chats),
             "findings_left_out": self.findings.left_out,
         }
-        return notes | {name: count for name, count in counts.items() if count}
+        return notes | {name: count for name, count in counts.items() if count} | self._mostly()
+
+    def _mostly(self) -> dict[str, object]:
+        """What a good part of a longer log is about: a flood, perhaps."""
+        longest = self._checks.longest_story() if self._checks is not None else None
+        if longest is None or longest[1] < max(MOSTLY_EVENTS, MOSTLY_SHARE * self.events):
+            return {}
+        (sort, name), events = longest
+        return {"mostly": {"sort": sort, "id": name, "events": events}}

@@ -51,7 +51,7 @@ def _frames(stream: io.BufferedReader, name: str) -> Iterator[Foreign | Torn]:
             return
         try:
             value = msgpack.unpackb(body, raw=False, strict_map_key=False)
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
             raise _damaged(name, offset, f"it is no msgpack ({type(error).__name__})") from None
         yield _event(value, name, offset, 4 + size)
         offset += 4 + size

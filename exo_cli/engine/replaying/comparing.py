@@ -18,7 +18,7 @@ from exo_cli.engine.core.state import load
 from exo_cli.engine.core.wire import Header
 from exo_cli.engine.log.scan import Entry, Torn, segments_of
 from exo_cli.engine.replaying import replay
-from exo_cli.engine.replaying.questions import notes_of
+from exo_cli.engine.replaying.questions import Questions, notes_of
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
 
 # A journal is a ring of 16 MiB; of failures that it tells of, so many are looked up.
@@ -62,6 +62,20 @@ def compare(paths: Sequence[str], *, check: bool, lenient: Lenient) -> dict[str,
     else:
         code = ExitCode.FAILED if check and (found or folded["exit_code"]) else ExitCode.OK
     return {"revision": head.last_index, "item": item, "exit_code": code}
+
+
+def explain(paths: Sequence[str], name: str, *, lenient: Lenient) -> dict[str, object]:
+    """The story of one thing in the history that counts, with what the journals of all nodes say about it.
+
+    Raises as `compare` and `replay`.
+    """
+    compared = cast("dict[str, Any]", compare(paths, check=False, lenient=lenient)["item"])
+    head = str(compared["history"])
+    questions = Questions(explain=name, beside=tuple(each for each in paths if each != head))
+    told = replay(head, questions=questions, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown)
+    story = cast("dict[str, Any]", told["item"])["story"]
+    story["findings"] += [each for each in compared["findings"] if each["id"] == story["id"]]
+    return told
 
 
 def _real(path: str) -> str:

@@ -1,7 +1,8 @@
 """Questions: what is asked of a log beside its state: a story, its events, what it is made of, a part of its state."""
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,7 +31,10 @@ Row = dict[str, object]
 
 @dataclass
 class Questions:
-    """What is asked. `first` and `last` bound what is told of (negative: from the end), not what is folded."""
+    """What is asked. `first` and `last` bound what is told of (negative: from the end), not what is folded.
+
+    `beside` are logs of other nodes, whose journals may say more about a thing.
+    """
 
     explain: str | None = None
     why: str | None = None
@@ -41,6 +45,7 @@ class Questions:
     first: int | None = None
     last: int | None = None
     on_event: Callable[[Row], None] | None = None
+    beside: tuple[str, ...] = ()
     _history: History | None = field(default=None, init=False)
     _statistics: Statistics | None = field(default=None, init=False)
     _lanes: Lanes = field(default_factory=Lanes, init=False)
@@ -136,7 +141,7 @@ class Questions:
         """What was found out, to stand beside the state."""
         answers: Row = {}
         if self._history is not None:
-            answers["story"] = _story(self._history, fold, item, path)
+            answers["story"] = _story(self._history, fold, item, (path, *self.beside))
         if self.why is not None:
             answers["why"] = _reasons(fold, self.why, self.node, fold.last_at)
         if self._statistics is not None:
@@ -194,7 +199,7 @@ def _reasons(fold: Fold, wanted: str, node: str | None, at: datetime | None) -> 
     return rows
 
 
-def _story(history: History, fold: Fold, item: Row, path: str) -> Row:
+def _story(history: History, fold: Fold, item: Row, paths: Sequence[str]) -> Row:
     things = history.exact
     names = dict.fromkeys(name for _, name in things)
     if not names:
@@ -203,24 +208,41 @@ def _story(history: History, fold: Fold, item: Row, path: str) -> Row:
         lines = "".join(f"\n  {name}" for name in list(names)[:20])
         raise UsageError(f"{history.wanted!a} is ambiguous{lines}", "exo replay LOG --explain ID", code="ambiguous")
     [name] = names
-    findings = [each for each in cast("list[Row]", item["findings"]) if each["id"] == name]
+    findings = [each for each in cast("list[Row]", item["findings"]) if _names(each, name)]
+    moments = history.of(name)
     return {
         "id": name,
         "sorts": [sort for sort, _ in things],
-        "moments": history.of(name),
+        "moments": moments,
         "left_out": history.left_out,
-        "now": concluded(fold.state, things[0]),
+        "now": concluded(fold.state, things[0], ended_before=any(_is_end(each, name) for each in moments)),
         "findings": findings,
-        "refused": list(_refused(path, name)),
-        "output": _last_lines(path, name),
+        "refused": [note for path in paths for note in _untold(path, name, moments)],
+        "output": next((said for path in paths if (said := _last_lines(path, name))), list[str]()),
     }
 
 
-def _refused(path: str, name: str) -> Iterator[Row]:
-    """What the node whose log it is turned down: it never reached the log."""
-    for note in notes_of(path, "refused", "hello refused", "address refused", "snapshot refused"):
-        if any(name in str(each) for each in note.values()):
+def _names(finding: Row, name: str) -> bool:
+    """Whether a finding is about it, or has to do with it."""
+    return finding["id"] == name or name in re.split(r"[\s/,:;]+", f"{finding['id']} {finding['why']}")
+
+
+def _is_end(moment: Row, runner_id: str) -> bool:
+    return str(moment["what"]).startswith(f"{runner_id}: ") and "-> RunnerShutdown" in str(moment["what"])
+
+
+def _untold(path: str, name: str, moments: Sequence[Row]) -> Iterator[Row]:
+    """What the node whose log it is turned down, or knew and could not report: it never reached the log."""
+    for note in notes_of(path, "refused", "hello refused", "address refused", "snapshot refused", "failed"):
+        if not any(name in str(each) for each in note.values()):
+            continue
+        if note["kind"] != "failed":
             yield note
+            continue
+        attempt = f"(attempt {note.get('attempt')})"
+        reported = (str(each["what"]) for each in moments if "-> RunnerFailed" in str(each["what"]))
+        if not any(what.startswith(f"{note.get('id')}: ") and attempt in what for what in reported):
+            yield note | {"reason": f"runner {note.get('id')} {attempt} failed: {note.get('error')}"}
 
 
 def notes_of(path: str, *kinds: str) -> Iterator[Row]:

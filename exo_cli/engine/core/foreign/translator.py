@@ -53,8 +53,8 @@ class Translator:
             return f"curl -X POST http://localhost:52415/v1/cancel/{command_id}"
         if kind == "no_progress":
             return f"curl -X DELETE http://localhost:52415/instance/{subject}"
-        path = {"stale_runner": f"runners/{subject}", "orphan_task": f"tasks/{subject}"}.get(kind, "")
-        return f"curl http://localhost:52415/state/{path}  # no request takes it away: restart every node"
+        path = {"stale_runner": f"/runners/{subject}", "orphan_task": f"/tasks/{subject}"}.get(kind, "")
+        return f"curl http://localhost:52415/state{path}  # no request takes it away: restart every node"
 
     def translate(self, kind: str, fields: Fields) -> Event | None:
         """Our event, or None for a kind that is only counted.

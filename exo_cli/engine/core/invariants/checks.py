@@ -94,6 +94,10 @@ class Checks:
         """Kind and id of everything that is not as it must be now, finding or not yet."""
         return set(self._breaches)
 
+    def longest_story(self) -> tuple[Key, int] | None:
+        """What most events are about, and how many."""
+        return self._stories.longest()
+
     def before(self, state: State, event: Event, index: int, at: datetime | None) -> Touched:
         """Judge an event by the state that it meets, and say what to look at when it is applied."""
         kind = type(event)
@@ -166,7 +170,7 @@ class Checks:
     def _say(self, state: State, breach: _Breach) -> None:
         breach.said = True
         rule = breach.rule
-        why = f"{rule.entity} {breach.id} {rule.now(state, breach.id)}, {breach.since}"
+        why = f"{rule.entity} {breach.id} {rule.now(state, breach.id)}; wrong {breach.since}"
         remedy = rule.remedy.replace("{id}", breach.id)
         self.findings.add(Finding(rule.kind, breach.id, breach.since_index, why, remedy))
 

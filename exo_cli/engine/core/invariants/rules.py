@@ -186,8 +186,8 @@ def _never(state: State, event: Event) -> bool:
 
 
 def _where_it_is_stale(state: State, runner_id: str) -> str:
-    gone = "instance" if state.instance_of_runner(runner_id) is None else "node"
-    return f"is {state.runners[runner_id].status.type}, but its {gone} is gone"
+    runner, gone = state.runners[runner_id], "instance" if state.instance_of_runner(runner_id) is None else "node"
+    return f"is {runner.status.type} since record {runner.since_index}, but its {gone} is gone"
 
 
 def _whom_it_waits_for(state: State, task_id: str) -> str:

@@ -1,6 +1,7 @@
 """Stories: the events that name a thing, so that a finding can show how it came about."""
 
 from array import array
+from collections import Counter
 
 from exo_cli.engine.core.events import (
     Event,
@@ -36,6 +37,7 @@ class Stories:
         """Nothing has a story yet."""
         self._living: dict[Key, array[int]] = {}
         self._ended: dict[Key, array[int]] = {}
+        self._cuts: Counter[Key] = Counter()
 
     def add(self, key: Key, index: int) -> None:
         """An event names it."""
@@ -45,6 +47,14 @@ class Stories:
         story.append(index)
         if len(story) > STORY_KEPT:
             del story[STORY_KEPT // 4 : STORY_KEPT // 2]
+            self._cuts[key] += 1
+
+    def longest(self) -> tuple[Key, int] | None:
+        """What most events name, of what more than STORY_KEPT do, and how many."""
+        if not self._cuts:
+            return None
+        [(key, cuts)] = self._cuts.most_common(1)
+        return key, cuts * (STORY_KEPT // 2 - STORY_KEPT // 4) + len(self.of(key))
 
     def of(self, key: Key) -> list[int]:
         """The events that name it, in order."""
