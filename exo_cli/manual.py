@@ -217,6 +217,7 @@ def _see_also(path: tuple[str, ...], below: list[str]) -> list[str]:
         pages += [
             ("exo-config", 5),
             ("exo-exit-codes", 7),
+            ("exo-findings", 7),
             ("exo-output", 7),
             ("exo-plugins", 7),
             ("exo-recordings", 7),

@@ -12,6 +12,8 @@ import pytest
 from exo_cli import manual
 from exo_cli.engine.core.errors import ExitCode
 from exo_cli.engine.core.foreign.kinds import KINDS
+from exo_cli.engine.core.invariants.findings import UNHEALED
+from exo_cli.engine.core.invariants.rules import RULES
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted((CHECKOUT / "man").glob("man*/*"))
@@ -106,6 +108,13 @@ def test_pages_are_clean(page):
             pytest.skip(f"{check[0]} is not installed")
         done = subprocess.run([*check, page], capture_output=True, text=True, check=False)
         assert (done.stdout + done.stderr).strip() == ""
+
+
+def test_the_page_on_findings_has_every_kind():
+    text = (CHECKOUT / "man/man7/exo-findings.7").read_text()
+    listed = re.findall(r"^\.(?:B|BR) ([a-z]+_?[a-z]*)(?: \" \*\")?$", text, re.MULTILINE)
+    assert set(listed) == {*(rule.kind for rule in RULES), *UNHEALED, "no_progress", "diverged", "unreported"}
+    assert set(re.findall(r'^\.BR ([a-z_]+) " \*"$', text, re.MULTILINE)) == UNHEALED
 
 
 def test_the_page_on_recordings_has_the_table_of_the_translator():

@@ -100,7 +100,7 @@ def test_the_story_of_the_stale_runner_names_its_whole_life():
     sentences = {each["index"]: each["what"] for each in told["moments"]}
     assert "instance-3898d190f9ebdacc" in sentences[8]
     assert sentences[72].endswith("RunnerRunning -> RunnerFailed: Terminated (signal 9)")
-    assert sentences[74] == "instance instance-3898d190f9ebdacc is deleted: requested"
+    assert sentences[74] == "instance instance-3898d190f9ebdacc is deleted"
     assert told["now"].endswith("no RunnerShutdown ever came")
     assert [each["kind"] for each in told["findings"]] == ["stale_runner"]
 

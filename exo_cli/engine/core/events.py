@@ -22,6 +22,7 @@ class DeleteReason(StrEnum):
     REQUESTED = "requested"
     NODE_LOST = "node_lost"
     IDLE = "idle"
+    UNKNOWN = "unknown"  # of the public system's logs, which do not say
 
 
 class InstanceCreated(Value):

@@ -11,6 +11,7 @@ from typing import cast
 
 from exo_cli.engine.core.events import (
     By,
+    DeleteReason,
     Event,
     InstanceCreated,
     InstanceDeleted,
@@ -146,7 +147,8 @@ def told(state: State, event: Event) -> str:
             return f"instance {instance.instance_id} of {instance.model_card.model_id} is placed: {places}"
         case InstanceDeleted():
             gone = "" if event.instance_id in state.instances else " (which was not there)"
-            return f"instance {event.instance_id} is deleted: {event.reason}{gone}"
+            why = "" if event.reason is DeleteReason.UNKNOWN else f": {event.reason}"
+            return f"instance {event.instance_id} is deleted{why}{gone}"
         case TaskCreated(task=task):
             return f"{task.type} {event.task_id} for instance {task.instance_id}: {task.task_status}"
         case TaskStatusUpdated():

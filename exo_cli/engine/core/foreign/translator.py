@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from exo_cli.engine.core.events import (
+    DeleteReason,
     DownloadKind,
     DownloadProgress,
     Event,
@@ -224,7 +225,9 @@ _MAKERS: dict[str, Callable[[Translator, Fields], Event | None]] = {
     "TaskStatusUpdated": _task_status,
     "TaskDeleted": lambda _, fields: TaskDeleted(task_id=fields["task_id"]),
     "InstanceCreated": _created,
-    "InstanceDeleted": lambda _, fields: InstanceDeleted(instance_id=fields["instance_id"]),
+    "InstanceDeleted": lambda _, fields: InstanceDeleted(
+        instance_id=fields["instance_id"], reason=DeleteReason.UNKNOWN
+    ),
     "RunnerStatusUpdated": Translator._status,
     # Of logs before March 2026: what a shutdown is now.
     "RunnerDeleted": lambda _, fields: RunnerStatusUpdated(
