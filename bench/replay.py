@@ -26,7 +26,6 @@ from exo_cli.engine.core.topology import NodeFacts
 from exo_cli.engine.core.wire import decode_line, encode_record
 from exo_cli.engine.log.rotation import Limits
 from exo_cli.engine.replaying import replay
-from exo_cli.engine.replaying.questions import Questions
 
 EVENTS = 100_000
 LONG, SHORT = 1_000_000, 10_000
@@ -148,11 +147,10 @@ def memory(folder: Path) -> Iterator[Row]:
 
 
 def questions(folder: Path) -> Iterator[Row]:
-    """What a person waits for at 1 M events: without a sidecar, while one is made, and with it."""
-    long, cache = str(folder / "long"), folder / "cache"
+    """What a person waits for at 1 M events: without a sidecar, while one is made, and with it (whole processes)."""
+    long = str(folder / "long")
     for each in (folder / "long").iterdir():
         os.utime(each, (0, 0))  # a log that was written to a moment ago gets no sidecar
-    runner = next(iter(replay(long, at=LONG // 2, cache=None)["item"]["state"]["runners"]))  # type: ignore[index]
     whole = seconds_of(lambda: replay(long, at=LONG - 1))  # to an index, the log is folded by one process
     yield Row("whole fold of 1 M events", whole, unit="s")
     side_by_side = seconds_of(lambda: replay(long))
@@ -160,16 +158,20 @@ def questions(folder: Path) -> Iterator[Row]:
     if (os.cpu_count() or 1) > 1:
         yield Row("one process / several", whole / side_by_side, 1.5)
     yield Row("--check of 1 M events", seconds_of(lambda: replay(long, check=True)), unit="s")
-    yield Row("first question, which makes the sidecar", seconds_of(lambda: replay(long, at=5, cache=cache)), unit="s")
-    asked = {
-        "--at in the middle": lambda: replay(long, at=LONG // 2, cache=cache),
-        "--explain": lambda: replay(long, questions=Questions(explain=runner), cache=cache),
-        "--why at the end": lambda: replay(long, at=LONG - 1, cache=cache),
-    }
-    for name, ask in asked.items():
-        taken = min(seconds_of(ask) for _ in range(3))
-        yield Row(f"{name}, with the sidecar", taken, unit="s")
-        yield Row(f"whole fold / {name}", whole / taken, 20)
+    item = replay(long, at=LONG // 2)["item"]
+    assert isinstance(item, dict)
+    runner = next(iter(item["state"]["runners"]))
+
+    def ask(*words: str) -> float:
+        command = [sys.executable, "-m", "exo_cli", "replay", long, *words]
+        environment = {**os.environ, "EXO_HOME": str(folder / "home")}
+        return seconds_of(lambda: subprocess.run(command, check=True, capture_output=True, env=environment))
+
+    yield Row("first question, which makes the sidecar", ask("--at", "5"), unit="s")
+    asked = {"--at": ("--at", str(LONG // 2)), "--explain": ("--explain", runner)}
+    asked["--why"] = ("--at", str(LONG // 2), "--why", runner)
+    for name, words in asked.items():
+        yield Row(f"{name} with the sidecar, whole process", min(ask(*words) for _ in range(3)), 1, False, unit="s")
 
 
 def seconds_of(work: Callable[[], object]) -> float:

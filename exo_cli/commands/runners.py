@@ -21,12 +21,17 @@ RunnerArgument = Annotated[str, typer.Argument(metavar="RUNNER", help="Its id, o
 def runners(
     ctx: typer.Context,
     watch: WatchOption = False,
+    reasons: Annotated[
+        bool, typer.Option("--why", help="Say why nothing happens to them, as exo runners why.")
+    ] = False,
     output: OutputOption = None,
     headers: HeadersOption = True,
     endpoint: EndpointOption = None,
 ) -> None:
     """List the runner processes and their states."""
-    if ctx.invoked_subcommand is None:
+    if ctx.invoked_subcommand is None and reasons:
+        why(ctx)
+    elif ctx.invoked_subcommand is None:
         _list(Host.of(ctx), watch)
     elif watch:
         raise UsageError(f"--watch belongs to the list, not to {ctx.invoked_subcommand}", "exo runners --watch")
