@@ -215,7 +215,7 @@ TABLE: "dict[str, Any]" = {
    'options': {
     '--watch': ('Show every change until interrupted', None),
     '-w': ('Show every change until interrupted', None),
-    '--why': ('Say why nothing happens to them, as exo runners why', None),
+    '--why': ('Say why nothing happens to them, as exo runners why does', None),
     '--output': ('table, plain, wide, json, jsonl or name', ('table', 'plain', 'wide', 'json', 'jsonl', 'name')),
     '-o': ('table, plain, wide, json, jsonl or name', ('table', 'plain', 'wide', 'json', 'jsonl', 'name')),
     '--headers': ('Whether tables have a header', None),

@@ -14,6 +14,7 @@ from exo_cli.engine.core.errors import UnavailableError, UsageError
 app = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show every change until interrupted.")]
+WhyOption = Annotated[bool, typer.Option("--why", help="Say why nothing happens to them, as exo runners why does.")]
 RunnerArgument = Annotated[str, typer.Argument(metavar="RUNNER", help="Its id, or the beginning of it.")]
 
 
@@ -21,9 +22,7 @@ RunnerArgument = Annotated[str, typer.Argument(metavar="RUNNER", help="Its id, o
 def runners(
     ctx: typer.Context,
     watch: WatchOption = False,
-    reasons: Annotated[
-        bool, typer.Option("--why", help="Say why nothing happens to them, as exo runners why.")
-    ] = False,
+    reasons: WhyOption = False,
     output: OutputOption = None,
     headers: HeadersOption = True,
     endpoint: EndpointOption = None,
@@ -33,8 +32,9 @@ def runners(
         why(ctx)
     elif ctx.invoked_subcommand is None:
         _list(Host.of(ctx), watch)
-    elif watch:
-        raise UsageError(f"--watch belongs to the list, not to {ctx.invoked_subcommand}", "exo runners --watch")
+    elif watch or reasons:
+        option = "--watch" if watch else "--why"
+        raise UsageError(f"{option} belongs to the list, not to {ctx.invoked_subcommand}", f"exo runners {option}")
 
 
 @app.command("list")

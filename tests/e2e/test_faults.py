@@ -133,6 +133,7 @@ def test_why_a_runner_does_not_move_is_told_live(home, scripts):
     [row] = home.exo("runners", "why", "-o", "json").ok().items
     assert (row["runner_id"], row["stuck"]) == (placed["runners"][0], False)
     assert len(row["rules"]) == 8
+    assert home.exo("runners", "--why").ok().out == home.exo("runners", "why").ok().out
     home.exo("runners", "why", "nobody").failed(3, "nothing that is placed is called 'nobody'")
 
 
