@@ -81,7 +81,7 @@ def wants_color(stream: TextIO, when: str, environ: Mapping[str, str]) -> bool:
 
 
 class Console:
-    """The two streams of this process. Nothing else in the program writes to them."""
+    """The two streams of this process. Beside it only a screen (`--step`) and an export write to stdout."""
 
     def __init__(self) -> None:
         """Take the streams as they are now; a letter that they cannot encode is written out instead of raising."""
@@ -266,11 +266,14 @@ def _cells(text: str) -> int:
 
 def cut(text: str, width: int) -> str:
     """The text in at most so many columns."""
-    if _cells(text) <= width:
-        return text
-    while text and _cells(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
+    cells, kept = 0, 0
+    for place, letter in enumerate(text):
+        cells += _cells(letter)
+        if cells < width:
+            kept = place + 1
+        elif cells > width:
+            return text[:kept] + "…"
+    return text
 
 
 def fitted(text: str, width: int) -> str:

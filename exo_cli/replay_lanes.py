@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from exo_cli.engine.core.invariants.findings import over_at
 from exo_cli.views import Item
 
 
@@ -42,6 +43,6 @@ def drawn_findings(lanes: Item, findings: Sequence[Item]) -> list[Item]:
 
 
 def _held(finding: Item) -> tuple[int, int | None]:
-    """From which record to before which one: what was mended by the record that broke it holds for that one."""
-    since, until = finding["since_index"], finding["until_index"]
-    return since, None if until is None else max(until, since + 1)
+    """From which record to before which one."""
+    since = finding["since_index"]
+    return since, over_at(since, finding["until_index"])

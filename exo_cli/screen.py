@@ -6,10 +6,12 @@ It is given back as it was, however the block ends.
 import os
 import re
 import shutil
+import signal
 import sys
 import termios
 import tty
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
@@ -26,11 +28,15 @@ _KEYS: Final = {
 
 
 class Screen:
-    """The terminal of this process, for as long as the block lasts."""
+    """The terminal of this process, for as long as the block lasts: also a signal that ends it, or stops it for a
+    while, finds it given back.
+    """
 
     def __init__(self) -> None:
         """Nothing is drawn yet."""
         self._fd, self._before, self._pressed = sys.stdin.fileno(), list[Any](), ""
+        self._drawn: Sequence[str] = ("",)
+        self._handlers: dict[int, Any] = {}
 
     @staticmethod
     def is_there() -> bool:
@@ -40,16 +46,37 @@ class Screen:
     def __enter__(self) -> "Screen":
         """Take it."""
         self._before = termios.tcgetattr(self._fd)
-        tty.setcbreak(self._fd)
-        self._write(_ENTER)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+            self._handlers[number] = signal.signal(number, self._heed)
+        self._take()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Give it back."""
-        self._write(_LEAVE)
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._give_back()
+
+    def _take(self) -> None:
+        tty.setcbreak(self._fd)
+        self._write(_ENTER)
+
+    def _give_back(self) -> None:
+        # Where it is gone, there is nothing to give back.
+        with suppress(OSError, termios.error):
+            self._write(_LEAVE)
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    def _heed(self, number: int, _frame: object) -> None:
+        """Do what the signal does by itself; whoever goes on after it has the screen as it was."""
+        self._give_back()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._heed)
+        self._take()
+        self.draw(self._drawn)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -59,6 +86,7 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """These lines, from the top; the rest is empty. They have to fit, and be harmless."""
+        self._drawn = lines
         self._write("\x1b[H" + "".join(f"{line}\x1b[0m\x1b[K\r\n" for line in lines[:-1]) + f"{lines[-1]}\x1b[0m\x1b[J")
 
     def key(self) -> str:

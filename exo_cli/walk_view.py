@@ -19,9 +19,9 @@ def walk_lines(stand: Stand, where: str, columns: int, lines: int, prompt: str |
     for place, each in enumerate(stand.rows):
         marked = _REVERSED if place == stand.here else ""
         shown.append(marked + cut(event_line(each), columns))
-    shown.append("")
-    shown += [cut(line, columns) for line in state_lines(stand)]
     shown += [_RED + cut(finding_line(each.item()), columns) for each in stand.findings]
+    shown.append("")
+    shown += [cut(line, columns) for line in sorted(state_lines(stand), key=lambda line: not line.startswith("*"))]
     room = lines - 1
     if len(shown) > room:
         shown = [*shown[: room - 1], cut(f"... {len(shown) - room + 1} lines more", columns)]

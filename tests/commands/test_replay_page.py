@@ -169,7 +169,7 @@ def test_neither_the_log_nor_its_folder_is_written_to(exo, tmp_path):
     ("file", "code", "why"),
     [
         ("", 2, "is a folder"),
-        ("none/page.html", 1, "No such file"),
+        ("none/page.html", 1, "no such folder"),
         ("n" * 300, 1, "name too long"),
         ("fifo", 2, "no page"),
     ],

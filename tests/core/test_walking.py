@@ -53,7 +53,7 @@ def walk():
     return Walk(recorded, recorded.judge(PLACED).in_order())
 
 
-@pytest.mark.parametrize(("index", "place"), [(0, 0), (10, 0), (12, 2), (13, 3), (99, 3)])
+@pytest.mark.parametrize(("index", "place"), [(0, 0), (10, 0), (12, 2), (13, 3), (99, None)])
 def test_the_place_of_an_index(walk, index, place):
     assert walk.place_of(index) == place
 

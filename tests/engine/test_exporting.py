@@ -121,7 +121,7 @@ def test_only_its_owner_reads_it(tmp_path):
 def test_nothing_is_left_of_what_failed(tmp_path, own):
     with pytest.raises(BadDataError, match="holds no records"):
         exported(own, tmp_path / "out.log", first=9000)
-    with pytest.raises(FailedError, match="cannot write"):
+    with pytest.raises(FailedError, match="cannot be written"):
         exported(own, tmp_path / "none" / "out.log")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,10 +1,10 @@
 """`exo replay LOG`: the state that a recorded log adds up to, what is wrong in it, and the story of one thing.
 
-`options` has the options, `asked` what was given; each way of answering has a module of its own, imported when asked.
+`options` has the options, `asked` what was given, `ways` which way of answering that is: each has a module of its own,
+imported when asked.
 """
 
 from importlib import import_module
-from typing import Final
 
 import typer
 
@@ -12,24 +12,10 @@ from exo_cli.api import Host
 from exo_cli.commands.replay import options
 from exo_cli.commands.replay.asked import Asked
 from exo_cli.commands.replay.options import ReplayFormat
-from exo_cli.commands.replay.progress import show_progress
+from exo_cli.commands.replay.progress import progress_shown
+from exo_cli.commands.replay.ways import way_of
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-# Which function answers: in a module beside this one, imported when it is asked for.
-_WAYS: Final = {
-    "telling": "telling:tell",
-    "comparing": "comparing:tell",
-    "--follow": "following:follow",
-    "--with or --without": "trying:edit",
-    "--shrink": "trying:shrink",
-    "--bisect": "trying:bisect",
-    "--reducer": "reducing:tell",
-    "--step": "stepping:step",
-    "--export": "exporting:write",
-    "--rerun": "rerunning:rerun",
-    "--timeline or --html": "looking:look",
-}
 
 
 @app.command()
@@ -76,6 +62,7 @@ def replay(
     given |= {name: tuple(given[name] or ()) for name in ("filters", "without", "added")}
     given["logs"] = tuple(logs or (str(host.config.log),))
     asked = Asked(host=host, **given)
-    show_progress(host.console)
-    module, _, function = _WAYS[asked.way].partition(":")
-    raise typer.Exit(getattr(import_module(f"{__name__}.{module}"), function)(asked))
+    module, _, function = way_of(asked).function.partition(":")
+    with progress_shown(host.console):
+        code = getattr(import_module(f"{__name__}.{module}"), function)(asked)
+    raise typer.Exit(code)

@@ -1,7 +1,6 @@
-"""What was asked of `exo replay`: its options as one value, and which way of answering they choose."""
+"""What was asked of `exo replay`: its options as one value."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
 
 from exo_cli.api import Host
 from exo_cli.commands.replay.options import ReplayFormat
@@ -59,15 +58,10 @@ class Asked:
         """Whether the events themselves are printed."""
         return self.events or bool(self.filters)
 
-    @property
-    def has_questions(self) -> bool:
-        """Whether something is asked that one history answers."""
-        return self.asks_more_than()
-
-    def asks_more_than(self, *names: str) -> bool:
-        """Whether something else than this is asked that one history answers."""
-        asked = {"at", "first", "last", "show", "explain", "why", "node"} - {*names}
-        return self.is_telling or self.stats or any(getattr(self, name) is not None for name in asked)
+    def is_given(self, name: str) -> bool:
+        """Whether an option is not what it is by itself."""
+        default = next(each.default for each in fields(self) if each.name == name)
+        return bool(getattr(self, name) != default)
 
     @property
     def point(self) -> int | str | None:
@@ -75,28 +69,3 @@ class Asked:
         if self.at is None or not self.at.removeprefix("-").isdecimal():
             return self.at
         return int(self.at)
-
-    @cached_property
-    def way(self) -> str:
-        """The way of answering: what was asked for, or `telling`, or `comparing` of several logs.
-
-        Raises:
-            UsageError: two that go not together.
-        """
-        alone = {
-            "--with or --without": bool(self.without or self.added),
-            "--shrink": self.shrink is not None,
-            "--bisect": self.bisect is not None,
-            "--step": self.step,
-            "--reducer": self.reducer is not None,
-            "--export": self.export is not None,
-            "--follow": self.follow,
-            "--rerun": self.rerun,
-            "--timeline or --html": self.timeline or self.html is not None,
-        }
-        chosen = [name for name, is_asked in alone.items() if is_asked]
-        if self.redact and self.export is None:
-            raise UsageError("--redact belongs to --export", "exo replay LOG --export FILE --redact")
-        if len(chosen) > 1:
-            raise UsageError(f"{' and '.join(chosen)} do not go together", "exo replay --help")
-        return chosen[0] if chosen else "comparing" if len(self.logs) > 1 else "telling"

@@ -4,7 +4,6 @@ from exo_cli import replay_views, views
 from exo_cli.commands.replay.asked import Asked
 from exo_cli.commands.replay.options import ReplayFormat
 from exo_cli.engine.client.endpoint import Message
-from exo_cli.engine.core.errors import UsageError
 from exo_cli.engine.replaying.comparing import compare, explain
 from exo_cli.engine.replaying.source import Lenient
 
@@ -12,10 +11,8 @@ from exo_cli.engine.replaying.source import Lenient
 def tell(asked: Asked) -> int:
     """Print how far each is, where they part, and what no log says; or the story of one thing in them."""
     lenient = Lenient(asked.skip_bad, asked.skip_unknown or not asked.strict)
-    if asked.explain is not None and not asked.check and not asked.asks_more_than("explain"):
+    if asked.explain is not None:
         return _explain(asked, asked.explain, lenient)
-    if asked.has_questions:
-        raise UsageError("of several logs only --check or --explain can be asked", "exo replay LOG LOG --explain ID")
     compared: Message = compare(asked.logs, check=asked.check, lenient=lenient)
     item: Message = compared["item"]
     if asked.output is ReplayFormat.TEXT:
@@ -26,7 +23,7 @@ def tell(asked: Asked) -> int:
 
 
 def _explain(asked: Asked, name: str, lenient: Lenient) -> int:
-    told: Message = explain(asked.logs, name, lenient=lenient)
+    told: Message = explain(asked.logs, name, check=asked.check, lenient=lenient)
     if asked.output is not ReplayFormat.TEXT:
         asked.host.console.document(views.item_document("Replay", told["revision"], told["item"]))
         return int(told["exit_code"])

@@ -1,16 +1,12 @@
 """Exporting: the events of a log as a file of our own, to keep or to send to somebody."""
 
 from exo_cli.commands.replay.asked import Asked
-from exo_cli.engine.core.errors import UsageError
 from exo_cli.engine.replaying.exporting import export
 from exo_cli.engine.replaying.source import Lenient
 
 
 def write(asked: Asked) -> int:
     """Write it, and say how much it was."""
-    others = (asked.at, asked.show, asked.explain, asked.why)
-    if asked.check or asked.is_telling or asked.stats or any(each is not None for each in others):
-        raise UsageError("--export takes only --redact, --from and --to", "exo replay LOG --export FILE --redact")
     file = asked.export or ""
     lenient = Lenient(asked.skip_bad, asked.skip_unknown)
     n_records = export(asked.path, file, redact=asked.redact, first=asked.first, last=asked.last, lenient=lenient)

@@ -6,18 +6,12 @@ from exo_cli.commands.replay.options import ReplayFormat
 from exo_cli.commands.replay.telling import say_event
 from exo_cli.console import visible
 from exo_cli.engine.client.endpoint import Message
-from exo_cli.engine.core.errors import UsageError
 from exo_cli.engine.replaying import following
 from exo_cli.engine.replaying.questions import Questions
 
 
 def follow(asked: Asked) -> int:
     """Print until interrupted; a finding when it begins, and when it is over."""
-    others = (asked.at, asked.last, asked.show, asked.explain, asked.why)
-    if asked.stats or any(each is not None for each in others):
-        raise UsageError(
-            "--follow takes only --from and --filter", "exo replay --follow --filter type=RunnerStatusUpdated"
-        )
     host, output = asked.host, ReplayFormat.TEXT if asked.output is ReplayFormat.TEXT else ReplayFormat.JSONL
 
     def say_finding(finding: Message) -> None:

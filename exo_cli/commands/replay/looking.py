@@ -47,19 +47,6 @@ def look(asked: Asked) -> int:
 
 
 def _refuse_what_is_not_drawn(asked: Asked) -> None:
-    others = {
-        "--show": asked.show,
-        "--explain": asked.explain,
-        "--why": asked.why,
-        "--node": asked.node,
-        "--stats": asked.stats or None,
-        "--events": asked.events or None,
-        "--filter": asked.filters or None,
-    }
-    drawing = "--timeline" if asked.timeline else "--html"
-    for name, given in others.items():
-        if given is not None:
-            raise UsageError(f"{drawing} and {name} do not go together", "exo replay LOG --timeline --from -1000")
     if asked.html is not None and not asked.timeline and asked.output is not ReplayFormat.TEXT:
         raise UsageError("--output goes with --timeline, not with --html", "exo replay LOG --timeline -o json")
     if asked.html == STANDARD_OUTPUT and asked.timeline:

@@ -1,6 +1,8 @@
 """Progress: how far the reading of a long log is, for a person who waits."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from exo_cli.console import Console
 
@@ -8,9 +10,11 @@ PATIENCE_SECONDS = 1.0
 _BAR = 30
 
 
-def show_progress(console: Console) -> None:
-    """Have it drawn, once reading takes longer than a second; nothing where nobody looks."""
+@contextmanager
+def progress_shown(console: Console) -> Iterator[None]:
+    """Have it drawn, once reading takes longer than a second, until the block ends; nothing where nobody looks."""
     if not console.redraws:
+        yield
         return
     from exo_cli.engine.replaying.source import Source
 
@@ -21,6 +25,11 @@ def show_progress(console: Console) -> None:
             console.progress(progress_line(lines, part))
 
     Source.on_progress = tell
+    try:
+        yield
+    finally:
+        Source.on_progress = None
+        console.end_progress()
 
 
 def progress_line(lines: int, part: float | None) -> str:

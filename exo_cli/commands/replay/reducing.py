@@ -4,15 +4,12 @@ from exo_cli import replay_views, views
 from exo_cli.commands.replay.asked import Asked
 from exo_cli.commands.replay.options import ReplayFormat
 from exo_cli.engine.client.endpoint import Message
-from exo_cli.engine.core.errors import UsageError
 from exo_cli.engine.replaying.reducing import part
 from exo_cli.engine.replaying.source import Lenient
 
 
 def tell(asked: Asked) -> int:
     """Print the record and what is different behind it."""
-    if asked.has_questions or asked.check:
-        raise UsageError("--reducer takes nothing else", "exo replay LOG --reducer MODULE:FUNCTION")
     console = asked.host.console
     parted: Message = part(asked.path, asked.reducer or "", Lenient(asked.skip_bad, asked.skip_unknown))
     if asked.output is ReplayFormat.TEXT:

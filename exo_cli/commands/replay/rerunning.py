@@ -12,9 +12,8 @@ from exo_cli.engine.replaying.rerunning import rerun as step_again
 def rerun(asked: Asked) -> int:
     """Print the first difference, or that there is none."""
     console = asked.host.console
-    is_log = asked.path == str(asked.host.config.log)
-    if is_log or asked != Asked(asked.host, asked.logs, rerun=True, output=asked.output):
-        raise UsageError("--rerun takes a recording and no other question", "exo replay FILE --rerun")
+    if asked.path == str(asked.host.config.log):
+        raise UsageError("--rerun takes a recording of exo node start --record", "exo replay FILE --rerun")
     told: Message = step_again(asked.path)
     item: Message = told["item"]
     if item["torn_tail"]:

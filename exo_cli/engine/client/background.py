@@ -109,7 +109,8 @@ def started(log: Path, *arguments: str) -> Iterator[NodeProcess]:
 @contextmanager
 def _held_back() -> Iterator[Callable[[], None]]:
     """Interrupts wait until the function is called, which raises one that came; only the main thread gets any."""
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield lambda: None
         return
     came: list[int] = []

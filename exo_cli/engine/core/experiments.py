@@ -22,23 +22,42 @@ ROUNDS_MAX = 20_000
 
 @dataclass(slots=True)
 class Recorded:
-    """The events of a log, the state that they began at, and whether they have times."""
+    """The events of a log, the state that they began at, and whether they have times.
+
+    `adopted` has, by the index of the event that met it, each state that a header brought in the middle of the log.
+    """
 
     timed: bool = True
     base: State = field(default_factory=State)
     placed: list[Placed] = field(default_factory=list[Placed])
+    adopted: dict[int, State] = field(default_factory=dict[int, State])
+    _folded: State | None = None
 
     def see(self, state: State, placed: Placed, _size: int) -> None:
         """Take the next event, with the state that it meets."""
         if not self.placed:
             self.base = state.copy()
+        elif state is not self._folded:
+            self.adopted[placed.index] = state.copy()
+        self._folded = state
         self.placed.append(placed)
+
+    def fold(self, state: State, placed: Placed) -> State:
+        """The state behind an event: the one that is given, changed, or what a header brought in its place."""
+        if (brought := self.adopted.get(placed.index)) is not None and state.index < placed.index:
+            state = brought.copy()
+        fold_event(state, placed.event, placed.index, placed.at if self.timed else None)
+        state.index = placed.index
+        return state
 
     def judge(self, placed: Sequence[Placed]) -> Findings:
         """What is wrong in these of its events."""
         state, findings = self.base.copy(), Findings()
         checks = Checks(state, findings, timed=self.timed)
         for each in placed:
+            if (brought := self.adopted.get(each.index)) is not None and state.index < each.index:
+                state = brought.copy()
+                checks.adopt(state)
             # Each keeps its place, unless something was put in before it.
             index = max(state.index + 1, each.index)
             at = each.at if self.timed else None
@@ -145,8 +164,7 @@ def first_index(recorded: Recorded, holds: Callable[[State], bool]) -> int | Non
     """The first record after which something holds of the state."""
     state = recorded.base.copy()
     for each in recorded.placed:
-        fold_event(state, each.event, each.index, each.at)
-        state.index = each.index
+        state = recorded.fold(state, each)
         if holds(state):
             return each.index
     return None

@@ -5,7 +5,7 @@ a count. Findings and refused reports are joined when all was seen.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from exo_cli.engine.core.events import (
     RunnerStatusUpdated,
 )
 from exo_cli.engine.core.history import Placed, row
+from exo_cli.engine.core.invariants.findings import over_at
 from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.shards import Instance
 from exo_cli.engine.core.state import State
@@ -59,9 +60,9 @@ class Span:
 
 
 def _meets(span: Span, finding: Mapping[str, Any]) -> bool:
-    until = finding["until_index"]
+    until = over_at(finding["since_index"], finding["until_index"])
     begins_before = span.to_index is None or finding["since_index"] < span.to_index
-    return begins_before and (until is None or max(until, finding["since_index"] + 1) > span.from_index)
+    return begins_before and (until is None or until > span.from_index)
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Lanes:
     _lanes: dict[Key, list[Span]] = field(default_factory=dict[Key, list[Span]])
     _homes: dict[str, str] = field(default_factory=dict[str, str])
     _ended: int = 0
+    _folded: State | None = None
 
     def see(self, state: State, placed: Placed) -> None:
         """Take an event, with the state that it meets."""
@@ -85,6 +87,9 @@ class Lanes:
         if self.first_index is None:
             self._adopt(state, placed.index)
             self.first_at = placed.at
+        elif state is not self._folded:
+            self._go_on_from(state, placed)
+        self._folded = state
         if self.end is not None and placed.index > self.end:
             return
         self.last_at = placed.at
@@ -116,29 +121,44 @@ class Lanes:
         # A note says when its node wrote it, seldom after which record: where the end is cut off it has no place.
         places = ((each, each.get("index")) for each in refused)
         notes = [each for each, at in places if (first <= at <= last if isinstance(at, int) else not is_cut)]
-        found = list(findings)
+        found, marks = list(findings), self._marks(notes, last)
         return {
             "first_index": first,
             "last_index": last,
             "first_at": moment(self.first_at),
             "last_at": moment(self.last_at),
             "left_out": self.left_out,
-            "lanes": [self._lane(key, found, notes, last) for key in self._in_order()],
+            "lanes": [self._lane(key, found, marks) for key in self._in_order()],
         }
 
     def _adopt(self, state: State, index: int) -> None:
         """What was there before the first event, which stands at `index`."""
-        self.first_index = index if self.begin is None else self.begin
+        self.first_index = index if self.begin is None else max(self.begin, index)
+        self._lanes |= {key: [span] for key, span in self._spans_of(state)}
+
+    def _go_on_from(self, state: State, placed: Placed) -> None:
+        """Behind missing records a header brought another state: what that lacks is over, what it has goes on."""
+        brought = dict(self._spans_of(state))
+        for key in list(self._lanes):
+            now, other = self._open(key), brought.get(key)
+            if now is not None and other is not None and (now.status, now.attempt) == (other.status, other.attempt):
+                del brought[key]
+            else:
+                self._end(key, placed)
+        for key, span in brought.items():
+            self._lanes.setdefault(key, []).append(span)
+
+    def _spans_of(self, state: State) -> Iterator[tuple[Key, Span]]:
+        """What is in a state, as spans that last."""
         for name, node in state.nodes.items():
-            self._lanes["node", name] = [Span(PRESENT, node.since_index)]
+            yield ("node", name), Span(PRESENT, node.since_index)
         for instance in state.instances.values():
             self._place(instance)
-            self._lanes["instance", instance.instance_id] = [Span(PLACED, state.index)]
+            yield ("instance", instance.instance_id), Span(PLACED, state.index)
         for name, runner in state.runners.items():
             status = runner.status.type.removeprefix("Runner")
             error = getattr(runner.status, "error_message", None)
-            span = Span(status, runner.since_index, runner.since, error=error, attempt=runner.attempt)
-            self._lanes["runner", name] = [span]
+            yield ("runner", name), Span(status, runner.since_index, runner.since, error=error, attempt=runner.attempt)
 
     def _place(self, instance: Instance) -> None:
         self._homes.update((each, instance.instance_id) for each in instance.runner_ids)
@@ -205,19 +225,23 @@ class Lanes:
         grouped = [each for key in placed for each in (key, *below.pop(key[1], ()))]
         return [*nodes, *grouped, *(each for keys in below.values() for each in keys)]
 
-    def _lane(
-        self, key: Key, findings: list[Mapping[str, Any]], notes: list[Mapping[str, Any]], last_index: int
-    ) -> Item:
+    def _marks(self, notes: Iterable[Mapping[str, Any]], last_index: int) -> dict[str, list[Item]]:
+        """The refused reports of each runner: the words of their reasons name it."""
+        marks: dict[str, list[Item]] = {name: [] for sort, name in self._lanes if sort == "runner"}
+        for note in notes:
+            index = place if isinstance(place := note.get("index"), int) else last_index
+            for name in marks.keys() & set(str(note.get("reason")).split()):
+                marks[name].append({"index": index, "why": str(note.get("reason"))})
+        return marks
+
+    def _lane(self, key: Key, findings: list[Mapping[str, Any]], marks: Mapping[str, list[Item]]) -> Item:
         sort, name = key
         mine = [each for each in findings if each["id"] == name]
-        marks = [
-            {
-                "index": place if isinstance(place := each.get("index"), int) else last_index,
-                "why": str(each.get("reason")),
-            }
-            for each in notes
-            if sort == "runner" and f" {name} " in f" {each.get('reason')} "
-        ]
-        home = self._homes.get(name) if sort == "runner" else None
-        spans = [each.item(mine) for each in self._lanes[key]]
-        return {"sort": sort, "id": name, "of": home, "spans": spans, "refused": marks[:SPANS_KEPT]}
+        is_runner = sort == "runner"
+        return {
+            "sort": sort,
+            "id": name,
+            "of": self._homes.get(name) if is_runner else None,
+            "spans": [each.item(mine) for each in self._lanes[key]],
+            "refused": marks[name][:SPANS_KEPT] if is_runner else [],
+        }

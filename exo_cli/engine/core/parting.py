@@ -51,7 +51,10 @@ class Parting:
 
     def item(self, state: State) -> Item:
         """What came of it, with our state at the end."""
-        at_end = different(state, self._theirs) if self._theirs is not None else []
+        at_end: list[Item] = []
+        if self._theirs is not None:
+            self._theirs.index = state.index  # what is only counted moves the place alone
+            at_end = different(state, self._theirs)
         return {"records": self.records, "parts_at": self.event, "there": self.paths, "at_end": at_end}
 
     def _reduced(self, state: State, record: Record) -> State:

@@ -74,7 +74,10 @@ class Redaction:
         """The header that a segment has at this state, redacted; the hash is that of what became of the state."""
         shown = self.state(state)
         whose = {key: self._text(key, getattr(header, key)) for key in ("cluster_id", "node_id")}
-        return header.model_copy(update={**whose, "state": shown.dump(), "state_hash": shown.hash()})
+        left = header.adopted_from
+        adopted = None if left is None else {key: left[key] for key in ("index", "term") if key in left}
+        told = {"state": shown.dump(), "state_hash": shown.hash(), "adopted_from": adopted}
+        return header.model_copy(update=whose | told)
 
     def state(self, state: State) -> State:
         """The state, redacted."""
@@ -120,7 +123,8 @@ class Redaction:
         """Of a runner that is named after its instance, the name says so too (see `ids.instance_id_in`)."""
         instance_id = instance_id_in(runner_id)
         rank = runner_id[len(instance_id) + 1 :]
-        if runner_id in self.names or not instance_id or not (rank.isdecimal() and len(rank) <= _RANK_DIGITS):
+        is_ours = instance_id in self.names and rank.isdecimal() and len(rank) <= _RANK_DIGITS
+        if runner_id in self.names or not is_ours:
             return self._name("r", runner_id)
         named = self.names[runner_id] = f"{self._name('i', instance_id)}-{rank}"
         return named

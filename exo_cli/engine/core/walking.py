@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from exo_cli.engine.core.experiments import Recorded
 from exo_cli.engine.core.history import about, row
 from exo_cli.engine.core.invariants.findings import Finding
-from exo_cli.engine.core.reducer import fold_event
 from exo_cli.engine.core.state import State
 
 STRIDE = 512
@@ -39,10 +38,10 @@ class Walk:
     def __post_init__(self) -> None:
         """Fold it once."""
         state = self.recorded.base.copy()
-        for place in range(len(self)):
+        for place, placed in enumerate(self.recorded.placed):
             if place % STRIDE == 0:
                 self._kept.append(state.copy())
-            self._fold(state, place)
+            state = self.recorded.fold(state, placed)
 
     def __len__(self) -> int:
         """How many records there are."""
@@ -58,39 +57,30 @@ class Walk:
             rows.append(row(state, placed))
             if each == place:
                 touched = frozenset(name for _, name in about(state, placed.event))
-            self._fold(state, each)
+            state = self.recorded.fold(state, placed)
             if each == place:
                 behind = state.copy()
         return Stand(rows, place - first, behind, touched, self._holding(behind.index))
 
-    def place_of(self, index: int) -> int:
-        """The place of a record, or of the first one behind where it would be."""
-        placed = self.recorded.placed
-        return next((place for place, each in enumerate(placed) if each.index >= index), len(placed) - 1)
+    def place_of(self, index: int) -> int | None:
+        """The place of a record, or of the first one behind where it would be; None behind the last."""
+        return next((place for place, each in enumerate(self.recorded.placed) if each.index >= index), None)
 
     def find(self, text: str, place: int, step: int) -> int | None:
-        """The next place (with step -1 the one before) whose event has this text in it, round the end of the log."""
-        others = (place + step * distance for distance in range(1, len(self)))
-        found = (each % len(self) for each in others if text in self._text(each % len(self)))
-        return next(found, None)
-
-    def _text(self, place: int) -> str:
-        return self.recorded.placed[place].event.model_dump_json()
+        """The next place (with step -1 the one before) whose row or event has this text in it, round the end."""
+        state, found = self.recorded.base.copy(), list[int]()
+        for each, placed in enumerate(self.recorded.placed):
+            if text in placed.event.model_dump_json() or text in str(row(state, placed)["what"]):
+                found.append(each)
+            state = self.recorded.fold(state, placed)
+        before, behind = [each for each in found if each < place], [each for each in found if each > place]
+        return next(iter([*behind, *found] if step > 0 else [*reversed(before), *reversed(found)]), None)
 
     def _holding(self, index: int) -> list[Finding]:
-        begun = [each for each in self.findings if each.since_index <= index]
-        return [
-            each for each in begun if each.until_index is None or index < max(each.until_index, each.since_index + 1)
-        ]
+        return [each for each in self.findings if each.holds_at(index)]
 
     def _before(self, place: int) -> State:
         state = self._kept[place // STRIDE].copy()
-        for each in range(place - place % STRIDE, place):
-            self._fold(state, each)
+        for each in self.recorded.placed[place - place % STRIDE : place]:
+            state = self.recorded.fold(state, each)
         return state
-
-    def _fold(self, state: State, place: int) -> None:
-        placed = self.recorded.placed[place]
-        at = placed.at if self.recorded.timed else None
-        fold_event(state, placed.event, placed.index, at)
-        state.index = placed.index

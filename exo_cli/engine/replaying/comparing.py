@@ -64,7 +64,7 @@ def compare(paths: Sequence[str], *, check: bool, lenient: Lenient) -> dict[str,
     return {"revision": head.last_index, "item": item, "exit_code": code}
 
 
-def explain(paths: Sequence[str], name: str, *, lenient: Lenient) -> dict[str, object]:
+def explain(paths: Sequence[str], name: str, *, check: bool, lenient: Lenient) -> dict[str, object]:
     """The story of one thing in the history that counts, with what the journals of all nodes say about it.
 
     Raises as `compare` and `replay`.
@@ -72,7 +72,7 @@ def explain(paths: Sequence[str], name: str, *, lenient: Lenient) -> dict[str, o
     compared = cast("dict[str, Any]", compare(paths, check=False, lenient=lenient)["item"])
     head = str(compared["history"])
     questions = Questions(explain=name, beside=tuple(each for each in paths if each != head))
-    told = replay(head, questions=questions, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown)
+    told = replay(head, check=check, questions=questions, skip_bad=lenient.skip_bad, skip_unknown=lenient.skip_unknown)
     story = cast("dict[str, Any]", told["item"])["story"]
     story["findings"] += [each for each in compared["findings"] if each["id"] == story["id"]]
     return told

@@ -1,10 +1,11 @@
 """Exporting: a log, or a part of one, as one file in our own format; redacted when it is to leave the house.
 
 Our own lines are copied as they are. What the public system recorded gets the times and authors that it never had (all
-the same), and where one of its events has no place in our state, a record that changes nothing keeps the count.
+the same), and where one of its events has no place in our state, a record that changes nothing (VotersChanged) keeps
+the count. What was passed over is missing in the export, as a gap.
 """
 
-import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import BinaryIO, cast
 import zstandard
 
 from exo_cli import __version__
-from exo_cli.engine.core.errors import BadDataError, FailedError, UsageError
+from exo_cli.engine.core.errors import BadDataError, UsageError
 from exo_cli.engine.core.events import Record, VotersChanged
 from exo_cli.engine.core.history import NOBODY, Placed
 from exo_cli.engine.core.recording import RecordingFold
@@ -24,6 +25,7 @@ from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.wire import Closing, Header, Line, encode_closing, encode_header, encode_record
 from exo_cli.engine.log.rotation import PACKED
+from exo_cli.engine.paths.target import refuse_existing, shown, whole_file
 from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
 from exo_cli.engine.replaying.questions import from_the_end
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
@@ -44,6 +46,8 @@ def export(
         FailedError: it cannot be written.
         NotFoundError, BadDataError: see `replay`.
     """
+    if not file:
+        raise UsageError("--export needs a name for the file", "exo replay LOG --export log.exo")
     _, first, last = from_the_end(path, None, first, last)
     with Source(path) as source, _opened(file) as stream:
         lines = Lines(stream, Redaction() if redact else None, first)
@@ -55,39 +59,25 @@ def export(
         else:
             fold_lines(fold, source, lenient)
         if not lines.records:
-            raise BadDataError(f"{path} holds no records there", f"exo replay {path}")
+            raise BadDataError(f"{path} holds no records there", f"exo replay {shlex.quote(path)}")
     return lines.records
 
 
 @contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
-    """A new file that only its owner reads, packed if it is called so; it is gone again when writing fails."""
+    """The standard output, or a new file, packed if it is called so."""
     if file == STANDARD_INPUT:
         yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
     path = Path(file)
-    try:
-        plain = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-    except FileExistsError:
-        raise UsageError(f"{file} is there already", f"ls -l {file}") from None
-    except OSError as error:
-        raise _unwritable(file, error) from None
-    try:
-        with plain:
-            if path.suffix != PACKED:
-                yield plain
-                return
-            with zstandard.ZstdCompressor(write_checksum=True).stream_writer(plain, closefd=False) as packed:
-                yield cast("BinaryIO", packed)
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _unwritable(file, error) from None
-        raise
-
-
-def _unwritable(file: str, error: OSError) -> FailedError:
-    return FailedError(f"cannot write {file}: {error.strerror}", f"df {Path(file).parent}")
+    refuse_existing(path, f"ls -l {shown(path)}")
+    with whole_file(path) as plain:
+        if path.suffix != PACKED:
+            yield plain
+            return
+        with zstandard.ZstdCompressor(write_checksum=True).stream_writer(plain, closefd=False) as packed:
+            yield cast("BinaryIO", packed)
 
 
 @dataclass

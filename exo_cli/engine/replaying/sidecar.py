@@ -19,7 +19,8 @@ import zstandard
 from exo_cli.engine.core.history import Thing
 from exo_cli.engine.log.scan import Start
 
-VERSION = 1
+# One more with every change of what is kept: of marks, rows, or the rules behind the findings.
+VERSION = 2
 BLOCK_ROWS = 256
 SIDECARS_KEPT = 8
 _TABLES = """

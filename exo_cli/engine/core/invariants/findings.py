@@ -30,6 +30,11 @@ class Finding:
     until_index: int | None = None
     events: list[int] = field(default_factory=list[int])
 
+    def holds_at(self, index: int) -> bool:
+        """Whether it holds behind this record."""
+        until = over_at(self.since_index, self.until_index)
+        return self.since_index <= index and (until is None or index < until)
+
     def item(self) -> dict[str, object]:
         """Plain values, as `exo replay` shows them."""
         return {
@@ -41,6 +46,11 @@ class Finding:
             "why": self.why,
             "remedy": self.remedy,
         }
+
+
+def over_at(since_index: int, until_index: int | None) -> int | None:
+    """Before which record a finding is over: what was mended by the record that broke it holds for that one."""
+    return None if until_index is None else max(until_index, since_index + 1)
 
 
 def key_of(finding: Finding) -> Key:
