@@ -55,14 +55,8 @@ class Placed:
 
     def record(self) -> Record:
         """The record that it is; with NO_TIME and by NOBODY where that is not known."""
-        return Record(
-            index=self.index,
-            term=self.term or 0,
-            at=self.at or NO_TIME,
-            by=self.by or NOBODY,
-            cause=self.cause,
-            event=self.event,
-        )
+        at, by = self.at or NO_TIME, self.by or NOBODY
+        return Record(index=self.index, term=self.term or 0, at=at, by=by, cause=self.cause, event=self.event)
 
 
 def about(state: State, event: Event) -> Iterator[Thing]:
