@@ -59,7 +59,7 @@ def test_a_person_sees_it_and_a_pipe_does_not(program_path, tmp_path):
     ours, theirs = pty.openpty()
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as seen:
         said, end = "", time.monotonic() + 60
-        while seen.poll() is None and time.monotonic() < end:
+        while (seen.poll() is None or select.select([ours], [], [], 0)[0]) and time.monotonic() < end:
             if select.select([ours], [], [], 0.1)[0]:
                 said += os.read(ours, 65536).decode()
     os.close(ours)

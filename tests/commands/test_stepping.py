@@ -17,12 +17,12 @@ LOG = Path("tests/data/recordings/node-lost.bin.zst").resolve()
 class Walker:
     """The command on a terminal of its own."""
 
-    def __init__(self, program):
+    def __init__(self, program, *words):
         self.terminal, self.other = pty.openpty()
         termios.tcsetwinsize(self.terminal, (30, 120))
         self.before = termios.tcgetattr(self.other)
         self.process = subprocess.Popen(
-            [program, "replay", str(LOG), "--step"],
+            [program, "replay", str(LOG), "--step", *words],
             stdin=self.other,
             stdout=self.other,
             stderr=self.other,
@@ -71,14 +71,35 @@ def test_keys_move_find_and_leave(walker):
     walker.press("\x1b[D", "record 2 (3 of 93)")
     walker.press("\x1b[6~", "(23 of 93)")
     walker.press("G", "record 112 (93 of 93)")
-    walker.press("l", "record 112 (93 of 93)")
+    walker.press("lh", "record 111 (92 of 93)")
     walker.press("/NodeTimedOut\r", "record 96 (")
     assert "stale_runner runner-795e8229451abd81" in walker.seen
-    walker.press("n", "record 96 (")
-    walker.press("/x\x1b", "record 96 (")
+    walker.press("/is placed\r", "record 15 (")
+    walker.press("n", "record 48 (")
+    walker.press("\x1b[3~l", "record 49 (")
+    walker.press("N", "record 48 (")
+    walker.press("N", "record 15 (")
+    walker.press("/moon\r", "nowhere 'moon'")
+    walker.press("/x\x1bl", "record 16 (")
     walker.press("\x1b[H", "record 0 (1 of 93)")
     os.write(walker.terminal, b"q")
     assert walker.wait_ends() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_finds_the_terminal_given_back(walker, number):
+    walker.wait_shows("record 0 (1 of 93)")
+    walker.process.send_signal(number)
+    assert walker.wait_ends() == -number
+
+
+def test_beyond_the_end_is_not_there(walker, program_path):
+    other = Walker(program_path, "--at", "999")
+    try:
+        other.wait_shows("its last one is 112")
+        assert other.process.wait(10) == 3
+    finally:
+        other.close()
 
 
 def test_an_interrupt_gives_the_terminal_back(walker):

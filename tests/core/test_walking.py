@@ -7,11 +7,14 @@ from exo_cli.engine.core import walking
 from exo_cli.engine.core.events import InstanceCreated, InstanceDeleted, RunnerStatusUpdated
 from exo_cli.engine.core.experiments import Recorded
 from exo_cli.engine.core.history import Placed
-from exo_cli.engine.core.reducer import fold_event
+from exo_cli.engine.core.lanes import Lanes
+from exo_cli.engine.core.reducer import apply, fold_event
+from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import Node, State
 from exo_cli.engine.core.walking import Walk
+from exo_cli.engine.core.wire import Header
 from exo_cli.walk_view import walk_lines
-from tests.builders import a_node, a_status, an_instance
+from tests.builders import a_node, a_record, a_status, an_instance
 from tests.strategies import LOGS
 
 
@@ -86,3 +89,28 @@ def test_the_view_fits_and_names_what_the_record_is_about(walk, lines):
 
 def test_what_is_hostile_is_printed_as_text(walk):
     assert "\x1b]" not in "".join(walk_lines(walk.stand(0, 1), "\x1b]0;x", 80, 20, "\x1b]0;x"))
+
+
+def test_what_a_header_brings_behind_a_gap_counts_from_there():
+    """Records 3 and 4 are missing: what they did is in the header behind them."""
+    missing = [RunnerStatusUpdated(runner_id="i-0", runner_status=a_status("Loaded"), attempt=1), EVENTS[2]]
+    before = [*EVENTS[:2], RunnerStatusUpdated(runner_id="i-0", runner_status=a_status("Running"), attempt=1)]
+    after = [RunnerStatusUpdated(runner_id="i-0", runner_status=a_status("Shutdown"), attempt=1)]
+    records = [a_record(event, index) for index, event in enumerate([*before, *missing, *after])]
+    state = State()
+    for record in records[:5]:
+        apply(state, record)
+    header = Header(
+        version="1", cluster_id="c", node_id="a", base_index=4, base_term=1, state_hash=state.hash(), state=state.dump()
+    )
+    fold, recorded, lanes = Fold(), Recorded(), Lanes()
+    fold.watch(recorded.see)
+    fold.watch(lambda met, placed, _size: lanes.see(met, placed))
+    for line in (*records[:3], header, records[5]):
+        fold.feed(line)
+    walk = Walk(recorded)
+    assert walk.stand(3, 0).state == fold.state
+    assert walk.stand(2, 0).state.instances
+    drawn = {each["id"]: each["spans"] for each in lanes.item((), (), fold.state)["lanes"]}
+    assert [(each["status"], each["from_index"], each["to_index"]) for each in drawn["i"]] == [("Placed", 0, 5)]
+    assert [each["to_index"] for each in drawn["i-0"]] == [2, 5, 5]

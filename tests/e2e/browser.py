@@ -34,6 +34,13 @@ class Browser:
         os.close(their_out)
         self._numbers, self._rest, self._session = itertools.count(1), b"", None
         self.problems = []
+        try:
+            self._attach(page)
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self, page):
         [target] = [each for each in self.ask("Target.getTargets")["targetInfos"] if each["type"] == "page"]
         self._session = self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):

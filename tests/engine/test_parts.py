@@ -1,5 +1,6 @@
 """Parts: folded side by side a log is what it is when it is folded from one end to the other, whatever is in it."""
 
+import os
 import shutil
 
 import pytest
@@ -23,7 +24,7 @@ def whole(tmp_path_factory):
 def log(whole, tmp_path, monkeypatch):
     """A copy in which something can be changed, taken for long enough."""
     monkeypatch.setattr(parts, "LONG_BYTES", 0)
-    monkeypatch.setattr(parts.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(parts, "cores", lambda: 3)
     return shutil.copytree(whole, tmp_path / "log")
 
 
@@ -86,6 +87,23 @@ def test_it_is_what_one_fold_says(log, monkeypatch, change):
     side_by_side = told(log)
     monkeypatch.setattr(replaying, "fold_in_parts", lambda _source: None)
     assert side_by_side == told(log)
+
+
+def test_where_no_process_can_be_had_it_is_one_fold(log, monkeypatch):
+    monkeypatch.setattr(parts.sys, "executable", "/nonexistent")
+    with Source(str(log)) as source:
+        assert parts.fold_in_parts(source) is None
+
+
+def test_somebody_is_told_how_far_it_is(monkeypatch):
+    told = []
+    monkeypatch.setattr(Source, "on_progress", staticmethod(lambda lines, part: told.append((lines, part))))
+    ticks, tick = os.pipe()
+    os.write(tick, b"...")
+    os.close(tick)
+    parts._tell_progress(ticks)
+    os.close(ticks)
+    assert told == [(3 * 4096, None)]
 
 
 def test_a_short_log_is_not_worth_it(whole):

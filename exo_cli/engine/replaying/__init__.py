@@ -14,10 +14,9 @@ import zstandard
 from exo_cli.engine.core.agreement import differences
 from exo_cli.engine.core.errors import BadDataError, ExitCode, NotFoundError
 from exo_cli.engine.core.items import moment
-from exo_cli.engine.core.recording import RecordingFold
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import load
-from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
+from exo_cli.engine.replaying.feeding import fold_lines, fold_of, fold_source
 from exo_cli.engine.replaying.indexing import sidecar_of
 from exo_cli.engine.replaying.parts import fold_in_parts
 from exo_cli.engine.replaying.questions import Questions, moment_in, no_times
@@ -60,12 +59,9 @@ def replay(
             at = source.remote.index  # its log may have grown since it told its state
         # A story is told with what is wrong about its subject, and lanes are drawn with it.
         checked = check or questions.lanes or questions.explain is not None
-        fold = RecordingFold(check=checked) if source.is_recording else Fold(check=checked)
+        fold = fold_of(source, check=checked)
         point = questions.begin(fold, path, at)
-        if isinstance(fold, RecordingFold):
-            has_any = fold_recording(fold, source, Lenient(skip_bad, skip_unknown or not strict))
-        else:
-            has_any = fold_lines(fold, source, Lenient(skip_bad, skip_unknown))
+        has_any = fold_source(fold, source, Lenient(skip_bad, skip_unknown), strict=strict)
     if isinstance(at, str) and not fold.timed:
         raise no_times()
     if not has_any:

@@ -26,7 +26,7 @@ from exo_cli.engine.core.state import State
 from exo_cli.engine.core.wire import Closing, Header, Line, encode_closing, encode_header, encode_record
 from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.paths.target import refuse_existing, shown, whole_file
-from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
+from exo_cli.engine.replaying.feeding import fold_source
 from exo_cli.engine.replaying.questions import from_the_end
 from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
 
@@ -54,10 +54,7 @@ def export(
         fold = CopyingRecordingFold(lines) if source.is_recording else CopyingFold(lines)
         if last is not None:
             fold.stop_at(last)
-        if isinstance(fold, RecordingFold):
-            fold_recording(fold, source, Lenient(lenient.skip_bad, skip_unknown=True))
-        else:
-            fold_lines(fold, source, lenient)
+        fold_source(fold, source, lenient)
         if not lines.records:
             raise BadDataError(f"{path} holds no records there", f"exo replay {shlex.quote(path)}")
     return lines.records

@@ -13,6 +13,18 @@ from exo_cli.engine.log.scan import Entry, Seen, Skipped, Start, Torn
 from exo_cli.engine.replaying.source import Lenient, Source
 
 
+def fold_of(source: Source, *, check: bool = False) -> Fold:
+    """The fold that a source needs; it was fed nothing."""
+    return RecordingFold(check=check) if source.is_recording else Fold(check=check)
+
+
+def fold_source(fold: Fold, source: Source, lenient: Lenient, *, strict: bool = False) -> bool:
+    """Feed all; whether there was anything of a log. Unknown events of a recording are counted, unless `strict`."""
+    if isinstance(fold, RecordingFold):
+        return fold_recording(fold, source, Lenient(lenient.skip_bad, lenient.skip_unknown or not strict))
+    return fold_lines(fold, source, lenient)
+
+
 def fold_lines(fold: Fold, source: Source, lenient: Lenient, start: Start | None = None) -> bool:
     """Feed all of it, or what is behind `start`; whether there was anything of a log."""
     feed, has_any = fold.feed, False

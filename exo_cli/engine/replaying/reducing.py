@@ -8,9 +8,7 @@ from typing import Any, cast
 
 from exo_cli.engine.core.errors import ExitCode, FailedError, UsageError
 from exo_cli.engine.core.parting import Parting, Reducer
-from exo_cli.engine.core.recording import RecordingFold
-from exo_cli.engine.core.replay import Fold
-from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
+from exo_cli.engine.replaying.feeding import fold_of, fold_source
 from exo_cli.engine.replaying.source import Lenient, Source
 
 _EXAMPLE = "exo replay LOG --reducer exo_cli.engine.core.reducer:apply"
@@ -37,12 +35,9 @@ def part(path: str, name: str, lenient: Lenient) -> dict[str, object]:
             ) from error
 
     with Source(path) as source:
-        fold = RecordingFold() if source.is_recording else Fold()
+        fold = fold_of(source)
         fold.watch(see)
-        if isinstance(fold, RecordingFold):
-            fold_recording(fold, source, Lenient(lenient.skip_bad, skip_unknown=True))
-        else:
-            fold_lines(fold, source, lenient)
+        fold_source(fold, source, lenient)
     item = parting.item(fold.state)
     code = ExitCode.OK if parting.event is None else ExitCode.DIFFERS
     return {"revision": fold.state.index, "item": item, "exit_code": int(code)}

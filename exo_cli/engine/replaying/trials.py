@@ -15,10 +15,8 @@ from exo_cli.engine.core.experiments import Recorded, first_index, shrunk, tried
 from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.findings import Finding, key_of
-from exo_cli.engine.core.recording import RecordingFold
-from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
-from exo_cli.engine.replaying.feeding import fold_lines, fold_recording
+from exo_cli.engine.replaying.feeding import fold_of, fold_source
 from exo_cli.engine.replaying.source import Lenient, Source
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -53,14 +51,10 @@ def test_no_{name}():
 def recorded(path: str, *, skip_bad: bool = False, skip_unknown: bool = False) -> Recorded:
     """All events of a log, in memory. Raises what `replay` raises."""
     with Source(path) as source:
-        fold = RecordingFold() if source.is_recording else Fold()
-        events = Recorded(timed=fold.timed)
+        fold, events = fold_of(source), Recorded()
         fold.watch(events.see)
-        if isinstance(fold, RecordingFold):
-            fold_recording(fold, source, Lenient(skip_bad, skip_unknown=True))
-        else:
-            fold_lines(fold, source, Lenient(skip_bad, skip_unknown))
-            events.timed = fold.timed
+        fold_source(fold, source, Lenient(skip_bad, skip_unknown))
+        events.timed = fold.timed
     return events
 
 
