@@ -5,6 +5,7 @@ It is given back as it was, however the block ends.
 
 import os
 import re
+import select
 import shutil
 import signal
 import sys
@@ -15,6 +16,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
+_HEEDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+_LOOK_SECONDS: Final = 0.2  # at the size; a signal would tell at once, but from the middle of anything
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 # What a terminal sends for a key that has no letter: control sequences of ECMA-48, and those of application mode.
 _SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[@-~]|O[A-Z])")
@@ -46,7 +49,7 @@ class Screen:
     def __enter__(self) -> "Screen":
         """Take it."""
         self._before = termios.tcgetattr(self._fd)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        for number in _HEEDED:
             self._handlers[number] = signal.signal(number, self._heed)
         self._take()
         return self
@@ -90,7 +93,14 @@ class Screen:
         self._write("\x1b[H" + "".join(f"{line}\x1b[0m\x1b[K\r\n" for line in lines[:-1]) + f"{lines[-1]}\x1b[0m\x1b[J")
 
     def key(self) -> str:
-        """The next key: a letter, or the name of one that has none; `gone` when nobody is there any more."""
+        """The next key: a letter, or the name of one that has none; `gone` when nobody is there any more.
+
+        Nothing when the screen has another size than when the wait began: it is to be drawn again.
+        """
+        size = self.size
+        while not self._pressed and not select.select([self._fd], [], [], _LOOK_SECONDS)[0]:
+            if self.size != size:
+                return ""
         if not self._pressed:
             self._pressed = os.read(self._fd, 1024).decode(errors="replace")
         if not self._pressed:
@@ -101,5 +111,7 @@ class Screen:
         return _KEYS.get(raw, "" if found is not None else raw)
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        # Not through sys.stdout: a signal may come in the middle of it, and what heeds the signal writes as well.
+        left = text.encode(errors="replace")
+        while left:
+            left = left[os.write(sys.stdout.fileno(), left) :]

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from exo_cli.engine.core.errors import UsageError
-from exo_cli.engine.log.scan import segments_of
+from exo_cli.engine.log.scan import refuse_beside_segments
 from exo_cli.engine.paths.target import refuse_existing, shown, unwritable, whole_file
 from exo_cli.replay_page import MARK
 
@@ -24,10 +24,7 @@ def refuse_what_is_there(file: str, logs: tuple[str, ...]) -> None:
             raise UsageError(f"{shown(target)} is the log itself", _ELSEWHERE)
         if target.is_dir():
             raise UsageError(f"{shown(target)} is a folder", f"exo replay LOG --html {shown(target / 'log.html')}")
-        if target.parent.is_dir() and segments_of(target.parent):
-            raise UsageError(
-                f"{shown(target.parent)} is the folder of an event log, and nothing else belongs there", _ELSEWHERE
-            )
+        refuse_beside_segments(target)
         if not (target.is_file() and _is_page(target)):
             refuse_existing(target, _ELSEWHERE, ", and is no page of exo replay")
     except OSError as error:

@@ -13,6 +13,7 @@ from exo_cli.engine.core.wire import LINE_LIMIT_BYTES, BadLineError, Line, decod
 from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import segments_of
 from exo_cli.engine.log.sources import open_source
+from exo_cli.engine.paths.target import shown
 
 _PIECE_BYTES = 1 << 16
 
@@ -33,7 +34,7 @@ def growing(path: Path, folder: Path | None, idle: Callable[[], None]) -> Iterat
                 yield decode_line(raw), len(raw)
             except BadLineError as error:
                 place = f"{current}: line {number}"
-                raise BadDataError(f"{place} is damaged: {error}", f"exo replay --skip-bad {current}") from None
+                raise BadDataError(f"{place} is damaged: {error}", f"exo replay --skip-bad {shown(current)}") from None
         current = None if folder is None else _next(current, folder, idle)
 
 

@@ -16,6 +16,7 @@ from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.core.foreign.values import Fields
 from exo_cli.engine.log.scan import Torn
 from exo_cli.engine.log.sources import Format
+from exo_cli.engine.paths.target import shown
 
 RECORD_LIMIT_BYTES = 64 << 20
 _PIECE_CHARACTERS = 1 << 16
@@ -67,7 +68,7 @@ def _event(value: Any, name: str, offset: int, size: int) -> Foreign:
 
 def _damaged(name: str, offset: int, what: str) -> BadDataError:
     details: dict[str, object] = {"path": name, "byte": offset}
-    return BadDataError(f"{name} is damaged at byte {offset}: {what}", f"exo replay --skip-bad {name}", details=details)
+    return BadDataError(f"{name} is damaged at byte {offset}: {what}", f"ls -l {shown(name)}", details=details)
 
 
 class _Array:

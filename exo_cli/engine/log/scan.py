@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from exo_cli.engine.core.errors import BadDataError, NotFoundError
+from exo_cli.engine.core.errors import BadDataError, NotFoundError, UsageError
 from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.wire import (
     LINE_LIMIT_BYTES,
@@ -22,6 +22,7 @@ from exo_cli.engine.core.wire import (
     decode_line,
 )
 from exo_cli.engine.log.sources import open_source
+from exo_cli.engine.paths.target import shown
 
 _BEGINNINGS = (b'{"index":', b'{"kind":"')
 _HEADER_BEGINNING = b'{"kind":"exo-log"'
@@ -84,6 +85,15 @@ def segments_of(folder: Path) -> list[Path]:
     return list({path.name[:20]: path for path in sorted(found, reverse=True)}.values())[::-1]
 
 
+def refuse_beside_segments(target: Path) -> None:
+    """Raises UsageError where a file would lie among the segments of a log."""
+    folder = target.absolute().parent
+    if folder.is_dir() and segments_of(folder):
+        raise UsageError(
+            f"{shown(folder)} is the folder of an event log, and nothing else belongs there", "exo replay --help"
+        )
+
+
 def scan(
     source: Path | BinaryIO,
     name: str = "<stdin>",
@@ -106,7 +116,7 @@ def scan(
         return
     paths = segments_of(source) if source.is_dir() else [source]
     if not paths:
-        raise NotFoundError(f"there is no log in {source}", f"ls {source}")
+        raise NotFoundError(f"there is no log in {source}", f"ls {shown(source)}")
     for path in paths if start is None else paths[paths.index(Path(start.path)) :]:
         with open_source(path) as file:
             newest = path == paths[-1]
@@ -116,7 +126,7 @@ def scan(
             try:
                 yield from one.run()
             except OSError as error:
-                raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {path}") from None
+                raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {shown(path)}") from None
 
 
 class _Scan:
@@ -172,7 +182,9 @@ class _Scan:
     def _bad(self, raw: bytes, error: BadLineError, *, is_last: bool) -> Iterator[Seen]:
         if isinstance(error, UnknownEventError):
             if not self.skip_unknown:
-                raise self._refusal(f"cannot be used: {error}", f"exo replay --skip-unknown {self.path}") from None
+                raise self._refusal(
+                    f"cannot be used: {error}", f"exo replay --skip-unknown {shown(self.path)}"
+                ) from None
             yield Skipped(self.path, self.number, self.offset, str(error), unknown=True)
             return
         if isinstance(error, NewerFormatError):
@@ -188,7 +200,7 @@ class _Scan:
                 yield self._torn(0, len(raw))
                 return
         if not self.skip_bad:
-            raise self._refusal(f"is damaged: {error}", f"exo replay --skip-bad {self.path}") from None
+            raise self._refusal(f"is damaged: {error}", f"exo replay --skip-bad {shown(self.path)}") from None
         yield Skipped(self.path, self.number, self.offset, str(error), unknown=False)
 
     def _whole(self, written: bytes) -> Line | None:

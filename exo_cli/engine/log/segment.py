@@ -14,6 +14,7 @@ from pathlib import Path
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.core.events import Record
 from exo_cli.engine.core.wire import BadLineError, decode_line
+from exo_cli.engine.paths.target import shown
 
 _STRIDE = 64
 _RECORD = b'{"index"'
@@ -72,7 +73,9 @@ class Segment:
             reason = str(error)
         details: dict[str, object] = {"path": str(self.path), "record": index, "byte": offset}
         place = f"{self.path}: record {index} (byte {offset})"
-        raise BadDataError(f"{place} is damaged: {reason}", f"exo replay --skip-bad {self.path}", details=details)
+        raise BadDataError(
+            f"{place} is damaged: {reason}", f"exo replay --skip-bad {shown(self.path)}", details=details
+        )
 
     def _found_marks(self) -> "array[int]":
         if self._marks is None:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 import zstandard
 
 from exo_cli.engine.core.errors import BadDataError, NotFoundError
+from exo_cli.engine.paths.target import shown
 
 Format = Literal["ours", "frames", "array"]
 _MAGIC = b"\x28\xb5\x2f\xfd"
@@ -66,7 +67,7 @@ class Unpacked(io.RawIOBase):
         return True
 
     def _damaged(self, what: str) -> BadDataError:
-        return BadDataError(f"{self._name} cannot be read: {what}", f"zstd --test {self._name}")
+        return BadDataError(f"{self._name} cannot be read: {what}", f"zstd --test {shown(self._name)}")
 
 
 class _Piped(io.RawIOBase):
@@ -91,9 +92,9 @@ def open_source(path: Path) -> io.BufferedReader:
     try:
         return _unpacked(path.open("rb"), str(path))
     except FileNotFoundError:
-        raise NotFoundError(f"there is no log {path}", f"ls {path.parent}") from None
+        raise NotFoundError(f"there is no log {path}", f"ls {shown(path.parent)}") from None
     except OSError as error:
-        raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {path}") from None
+        raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {shown(path)}") from None
 
 
 def piped_source(stream: BinaryIO, name: str) -> io.BufferedReader:

@@ -19,7 +19,7 @@ def refuse_existing(path: Path, hint: str, why: str = "") -> None:
         raise unwritable(path, "there is no such folder")
 
 
-def shown(path: Path) -> str:
+def shown(path: Path | str) -> str:
     """A path as it can be typed again."""
     return shlex.quote(str(path))
 

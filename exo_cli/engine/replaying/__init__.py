@@ -16,6 +16,7 @@ from exo_cli.engine.core.errors import BadDataError, ExitCode, NotFoundError
 from exo_cli.engine.core.items import moment
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import load
+from exo_cli.engine.paths.target import shown
 from exo_cli.engine.replaying.feeding import fold_lines, fold_of, fold_source
 from exo_cli.engine.replaying.indexing import sidecar_of
 from exo_cli.engine.replaying.parts import fold_in_parts
@@ -117,9 +118,11 @@ def _answer(
 def _not_there(path: str, fold: Fold, at: int) -> NotFoundError:
     if fold.first_index is None and fold.state.index > at:
         return NotFoundError(
-            f"the log {path} begins at record {fold.state.index + 1}, after {at}", f"exo replay {path}"
+            f"the log {path} begins at record {fold.state.index + 1}, after {at}", f"exo replay {shown(path)}"
         )
-    return NotFoundError(f"the log {path} has no record {at}, its last one is {fold.state.index}", f"exo replay {path}")
+    return NotFoundError(
+        f"the log {path} has no record {at}, its last one is {fold.state.index}", f"exo replay {shown(path)}"
+    )
 
 
 def _exit_code(fold: Fold, check: bool, strict: bool) -> ExitCode:

@@ -25,6 +25,7 @@ from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.wire import Closing, Header, Line, encode_closing, encode_header, encode_record
 from exo_cli.engine.log.rotation import PACKED
+from exo_cli.engine.log.scan import refuse_beside_segments
 from exo_cli.engine.paths.target import refuse_existing, shown, whole_file
 from exo_cli.engine.replaying.feeding import fold_source
 from exo_cli.engine.replaying.questions import from_the_end
@@ -69,6 +70,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         return
     path = Path(file)
     refuse_existing(path, f"ls -l {shown(path)}")
+    refuse_beside_segments(path)
     with whole_file(path) as plain:
         if path.suffix != PACKED:
             yield plain

@@ -10,6 +10,7 @@ from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.wire import BadLineError
 from exo_cli.engine.log.recordings import Foreign
 from exo_cli.engine.log.scan import Entry, Seen, Skipped, Start, Torn
+from exo_cli.engine.paths.target import shown
 from exo_cli.engine.replaying.source import Lenient, Source
 
 
@@ -90,4 +91,6 @@ def _pass(fold: Fold, seen: Seen) -> None:
 def _damaged(seen: Entry, error: BadLineError) -> BadDataError:
     details: dict[str, object] = {"path": seen.path, "line": seen.number, "byte": seen.offset}
     place = f"{seen.path}: line {seen.number}, byte {seen.offset}"
-    return BadDataError(f"{place} cannot be used: {error}", f"exo replay --skip-bad {seen.path}", details=details)
+    return BadDataError(
+        f"{place} cannot be used: {error}", f"exo replay --skip-bad {shown(seen.path)}", details=details
+    )

@@ -10,10 +10,11 @@ from array import array
 from contextlib import closing, suppress
 from pathlib import Path
 
+from exo_cli.engine.core.errors import BadDataError, NotFoundError
 from exo_cli.engine.core.history import Placed, Thing, about, row
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
-from exo_cli.engine.core.wire import Header
+from exo_cli.engine.core.wire import BadLineError, Header
 from exo_cli.engine.log.scan import Entry, Start
 from exo_cli.engine.replaying.sidecar import BLOCK_ROWS, Checkpoint, Sidecar, identity_of, place_of, prune
 from exo_cli.engine.replaying.source import Lenient, Source
@@ -89,8 +90,8 @@ def sidecar_of(source: Source, cache: Path) -> Sidecar | None:
             draft.replace(place)
         finally:
             draft.unlink(missing_ok=True)
-    except (OSError, sqlite3.Error):
-        return None  # no room for one, or no folder
+    except (OSError, sqlite3.Error, BadDataError, NotFoundError, BadLineError):
+        return None  # no room for one, no folder, or a log of which only a part can be read
     prune(cache)
     return _opened(place, identity)
 
@@ -116,7 +117,7 @@ def _opened(place: Path, identity: str) -> Sidecar | None:
 def _made(source: Source, draft: Path, identity: str) -> bool:
     """Both passes, side by side; whether they came to their ends."""
     command = [sys.executable, "-P", "-m", "exo_cli.engine.replaying.checking", source.given]
-    with closing(Sidecar(draft)) as sidecar, subprocess.Popen(command, stdout=subprocess.PIPE) as checking:
+    with closing(Sidecar(draft)) as sidecar, _begun(command) as checking:
         try:
             sidecar.make()
             _index(source, sidecar)
@@ -132,6 +133,11 @@ def _made(source: Source, draft: Path, identity: str) -> bool:
         sidecar.set("identity", identity)
         sidecar.finish()
     return True
+
+
+def _begun(command: list[str]) -> "subprocess.Popen[bytes]":
+    # What it would say of damage, the one that indexes comes upon as well.
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def _index(source: Source, sidecar: Sidecar) -> None:

@@ -8,6 +8,7 @@ length, time of change and inode of each.
 import hashlib
 import json
 import sqlite3
+import time
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,13 +17,15 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from exo_cli import __version__
 from exo_cli.engine.core.history import Thing
 from exo_cli.engine.log.scan import Start
 
-# One more with every change of what is kept: of marks, rows, or the rules behind the findings.
+# One more with every change of what is kept between two releases: of marks, rows, or the rules behind the findings.
 VERSION = 2
 BLOCK_ROWS = 256
 SIDECARS_KEPT = 8
+_LEFT_SECONDS = 3600.0  # after which a draft belongs to nobody
 _TABLES = """
 CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE checkpoint (record INTEGER PRIMARY KEY, latest TEXT, path TEXT, start INTEGER, line INTEGER, mark TEXT,
@@ -44,7 +47,9 @@ class Checkpoint(NamedTuple):
 def identity_of(files: Iterable[Path]) -> str:
     """What says that the files are those that they were."""
     stats = [(str(path), path.stat()) for path in files]
-    return json.dumps([VERSION, *([path, each.st_size, each.st_mtime_ns, each.st_ino] for path, each in stats)])
+    return json.dumps(
+        [VERSION, __version__, *([path, each.st_size, each.st_mtime_ns, each.st_ino] for path, each in stats)]
+    )
 
 
 def place_of(folder: Path, files: Iterable[Path]) -> Path:
@@ -146,6 +151,10 @@ class Sidecar:
 def prune(folder: Path) -> None:
     """Take away the sidecars that were not asked for the longest."""
     with suppress(OSError):
+        now = time.clock_gettime(time.CLOCK_REALTIME)  # the clock of the files
+        for draft in folder.glob("*.tmp"):
+            if now - draft.stat().st_mtime > _LEFT_SECONDS:
+                draft.unlink()  # of a process that was killed while it made one
         known = sorted(folder.glob("*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in known[SIDECARS_KEPT:]:
             path.unlink()

@@ -16,6 +16,7 @@ from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.findings import Finding, key_of
 from exo_cli.engine.core.state import State
+from exo_cli.engine.paths.target import shown
 from exo_cli.engine.replaying.feeding import fold_of, fold_source
 from exo_cli.engine.replaying.source import Lenient, Source
 
@@ -70,7 +71,9 @@ def trial(path: str, without: Sequence[int], added: Sequence[tuple[int, str]]) -
     end = events.placed[-1].index + 1 if events.placed else first
     for index in (*without, *(index for index, _ in added)):
         if not first <= index <= end:
-            raise NotFoundError(f"the log has no record {index}: it has {first} to {end - 1}", f"exo replay {path}")
+            raise NotFoundError(
+                f"the log has no record {index}: it has {first} to {end - 1}", f"exo replay {shown(path)}"
+            )
     edited = events.edited(without, [(index, _event(Path(file))) for index, file in added])
     told = tried(events, edited)
     return {
@@ -93,7 +96,7 @@ def _event(file: Path) -> Event:
             return event
         return EVENT.validate_python(value)
     except OSError as error:
-        raise NotFoundError(f"cannot read the event {file}: {error.strerror}", f"ls {file}") from None
+        raise NotFoundError(f"cannot read the event {file}: {error.strerror}", f"ls -l {shown(file)}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(each) for each in first["loc"])
@@ -112,10 +115,12 @@ def shrink(path: str, wanted: str) -> tuple[Finding, list[Placed], str]:
     events = recorded(path)
     found = [each for each in events.judge(events.placed).in_order() if _is_called(each, wanted)]
     if not found:
-        raise NotFoundError(f"the log shows no finding {wanted!a}", f"exo replay {path} --check")
+        raise NotFoundError(f"the log shows no finding {wanted!a}", f"exo replay {shown(path)} --check")
     if len(found) > 1:
         lines = "".join(f"\n  {each.kind}:{each.id}" for each in found[:20])
-        raise UsageError(f"finding {wanted!a} is ambiguous{lines}", f"exo replay {path} --check", code="ambiguous")
+        raise UsageError(
+            f"finding {wanted!a} is ambiguous{lines}", f"exo replay {shown(path)} --check", code="ambiguous"
+        )
     [finding] = found
     placed = shrunk(events, finding)
     return finding, placed, _written(finding, events, placed)
@@ -162,7 +167,7 @@ def bisect(path: str, wanted: str) -> int:
         found = [each for each in events.judge(events.placed).in_order() if _is_called(each, wanted)]
         index = min((each.since_index for each in found), default=None)
     if index is None:
-        raise NotFoundError(f"{wanted!a} holds nowhere in the log", f"exo replay {path} --check")
+        raise NotFoundError(f"{wanted!a} holds nowhere in the log", f"exo replay {shown(path)} --check")
     return index
 
 
