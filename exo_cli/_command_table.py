@@ -268,7 +268,7 @@ TABLE: "dict[str, Any]" = {
     '--why': ("Why nothing happens to a runner, instance or node: each rule's verdict", ''),
     '--node': ('Of --why: only runners of this node', 'node'),
     '--events': ('Print the events, one a line', None),
-    '--filter': ('Only events whose type, id, node, client or term is this', ''),
+    '--filter': ('Only events whose type, id, node, client or term is this; of one KEY given again, any', ''),
     '--follow': ('Print the events that come, and what goes wrong', None),
     '-f': ('Print the events that come, and what goes wrong', None),
     '--stats': ('Count by type, node and hour, and name what floods', None),

@@ -72,7 +72,8 @@ ALIGNED = Kind(
 
 def alignment_lines(item: Item) -> Iterator[str]:
     """Where logs of several nodes part, what was adopted and abandoned, and whose history counts."""
-    yield f"the same up to record {said(item['agreed_upto'])}; the history that counts is that of {item['history']}"
+    history = visible(str(item["history"]))
+    yield f"the same up to record {said(item['agreed_upto'])}; the history that counts is that of {history}"
     if (difference := item["first_difference"]) is not None:
         yield f"first difference: record {difference['index']}"
         for each in difference["records"]:

@@ -6,7 +6,6 @@ It is given back as it was, however the block ends.
 import os
 import re
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -39,6 +38,7 @@ class Screen:
         """Nothing is drawn yet."""
         self._fd, self._before, self._pressed = sys.stdin.fileno(), list[Any](), ""
         self._drawn: Sequence[str] = ("",)
+        self._size = 0, 0
         self._handlers: dict[int, Any] = {}
 
     @staticmethod
@@ -81,11 +81,12 @@ class Screen:
         self._take()
         self.draw(self._drawn)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
-        found = shutil.get_terminal_size()
-        return max(20, found.columns), max(6, found.lines)
+    def measure(self) -> tuple[int, int]:
+        """Columns and lines, as they are now; the next drawing is for these."""
+        # Asked of the terminal: COLUMNS and LINES, where somebody exports them, do not follow it.
+        found = os.get_terminal_size(sys.stdout.fileno())
+        self._size = max(20, found.columns), max(6, found.lines)
+        return self._size
 
     def draw(self, lines: Sequence[str]) -> None:
         """These lines, from the top; the rest is empty. They have to fit, and be harmless."""
@@ -95,11 +96,11 @@ class Screen:
     def key(self) -> str:
         """The next key: a letter, or the name of one that has none; `gone` when nobody is there any more.
 
-        Nothing when the screen has another size than when the wait began: it is to be drawn again.
+        Nothing when the screen has another size than was measured: it is to be drawn again.
         """
-        size = self.size
+        size = self._size
         while not self._pressed and not select.select([self._fd], [], [], _LOOK_SECONDS)[0]:
-            if self.size != size:
+            if self.measure() != size:
                 return ""
         if not self._pressed:
             self._pressed = os.read(self._fd, 1024).decode(errors="replace")

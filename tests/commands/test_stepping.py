@@ -86,11 +86,18 @@ def test_keys_move_find_and_leave(walker):
     assert walker.wait_ends() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_it_finds_the_terminal_given_back(walker, number):
     walker.wait_shows("record 0 (1 of 93)")
     walker.process.send_signal(number)
     assert walker.wait_ends() == -number
+
+
+def test_a_screen_of_another_size_is_drawn_again(walker):
+    walker.wait_shows("record 0 (1 of 93)")
+    walker.seen = ""
+    termios.tcsetwinsize(walker.other, (12, 60))
+    walker.wait_shows("…")
 
 
 def test_beyond_the_end_is_not_there(walker, program_path):

@@ -3,6 +3,8 @@
 import os
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -109,6 +111,28 @@ def test_a_sidecar_that_is_damaged_is_made_anew(healthy, tmp_path):
         assert answer(healthy, cache, 2000) == first
     sidecar.unlink()
     assert answer(healthy, cache, 2000) == first
+
+
+def test_one_that_is_damaged_in_the_middle_is_told_by_the_log_and_made_anew(healthy, tmp_path):
+    cache = tmp_path / "cache"
+    first = answer(healthy, cache, 2000)
+    [sidecar] = cache.iterdir()
+    with closing(sqlite3.connect(sidecar)) as base:
+        [(state,)] = base.execute("SELECT state FROM checkpoint WHERE record <= 2000 ORDER BY record DESC LIMIT 1")
+        base.execute("UPDATE checkpoint SET state = ?", (state[:-9] + bytes([state[-9] ^ 4]) + state[-8:],))
+        base.commit()
+    assert answer(healthy, cache, 2000) == first
+    assert not sidecar.exists()
+    assert answer(healthy, cache, 2000) == first
+    assert sidecar.exists()
+
+
+def test_a_log_of_which_only_a_part_can_be_read_has_none(healthy, tmp_path):
+    broken, cache = shutil.copytree(healthy, tmp_path / "log"), tmp_path / "cache"
+    last = max(broken.iterdir())
+    last.write_bytes(last.read_bytes().replace(b'{"index":2990,', b'{"index":29x0,'))
+    assert answer(broken, cache, 100) == answer(broken, None, 100)
+    assert list(cache.iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(healthy, tmp_path):

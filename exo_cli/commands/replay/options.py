@@ -43,7 +43,11 @@ Node = Annotated[str | None, typer.Option("--node", metavar="NODE", help="Of --w
 Events = Annotated[bool, typer.Option("--events", help="Print the events, one a line.")]
 Filters = Annotated[
     list[str] | None,
-    typer.Option("--filter", metavar="KEY=VALUE", help="Only events whose type, id, node, client or term is this."),
+    typer.Option(
+        "--filter",
+        metavar="KEY=VALUE",
+        help="Only events whose type, id, node, client or term is this; of one KEY given again, any.",
+    ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print the events that come, and what goes wrong.")]
 Stats = Annotated[bool, typer.Option("--stats", help="Count by type, node and hour, and name what floods.")]

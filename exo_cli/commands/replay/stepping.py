@@ -37,7 +37,7 @@ def step(asked: Asked) -> int:
 def _go(screen: Screen, walk: Walk, place: int) -> None:
     wanted, prompt, note = "", None, ""
     while True:
-        columns, lines = screen.size
+        columns, lines = screen.measure()
         stand = walk.stand(place, min(AROUND, max(1, lines // 6)))
         where = f"record {stand.rows[stand.here]['index']} ({place + 1} of {len(walk)}){note}"
         screen.draw(walk_lines(stand, where, columns, lines, prompt))

@@ -15,6 +15,10 @@ from exo_cli.engine.replaying.questions import Questions
 def tell(asked: Asked) -> int:
     """Fold it, print the answer, and return the exit code."""
     host, output = asked.host, asked.output
+    if asked.node is not None and asked.why is None:
+        raise UsageError("--node belongs to --why", "exo replay LOG --why ID --node NODE")
+    if asked.show is not None and (beside := [name for name in ("explain", "why", "stats") if asked.is_given(name)]):
+        raise UsageError(f"--show and --{beside[0]} do not go together", "exo replay --help")
     questions = Questions(
         explain=asked.explain,
         why=asked.why,
@@ -73,15 +77,14 @@ def _summarise(host: Host, item: Message, logs: Sequence[str], *, checked: bool)
     if (story := item.get("story")) is not None:
         for line in replay_views.story_lines(story):
             host.console.data(line)
-        return
     if (reasons := item.get("why")) is not None:
         for line in replay_views.reason_lines(reasons):
             host.console.data(line)
-        return
     if (statistics := item.get("statistics")) is not None:
         for table in replay_views.statistics_tables(statistics):
             host.console.table(table)
             host.console.data("")
+    if item.keys() & {"story", "why", "statistics"}:
         return
     host.console.table(replay_views.replay_summary(item, checked=checked), headers=False)
     for line in replay_views.finding_lines(item["findings"], logs):

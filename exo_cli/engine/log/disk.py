@@ -22,9 +22,10 @@ from exo_cli.engine.core.wire import (
     encode_header,
     encode_record,
 )
-from exo_cli.engine.log.rotation import PACKED, Limits, sweep, tidy
+from exo_cli.engine.log.rotation import Limits, sweep, tidy
 from exo_cli.engine.log.scan import Entry, Torn, scan, segments_of
 from exo_cli.engine.log.segment import Pen, Segment, make_folder_durable, write_file
+from exo_cli.engine.log.sources import PACKED
 from exo_cli.engine.paths import Lock
 
 _NEW = "new.tmp"

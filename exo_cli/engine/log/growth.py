@@ -10,9 +10,8 @@ from pathlib import Path
 
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.core.wire import LINE_LIMIT_BYTES, BadLineError, Line, decode_line
-from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import segments_of
-from exo_cli.engine.log.sources import open_source
+from exo_cli.engine.log.sources import PACKED, open_source
 from exo_cli.engine.paths.target import shown
 
 _PIECE_BYTES = 1 << 16

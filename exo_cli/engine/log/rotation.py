@@ -12,8 +12,8 @@ import zstandard
 
 from exo_cli.engine.log.scan import segments_of
 from exo_cli.engine.log.segment import make_durable, make_folder_durable
+from exo_cli.engine.log.sources import PACKED
 
-PACKED = ".zst"
 _DRAFT = ".tmp"
 
 

@@ -4,6 +4,7 @@ It judges what a crash left and what is damage (the package's words say how), an
 follow one another is not judged here: a reader may want to show a log with a gap.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from exo_cli.engine.core.wire import (
     UnknownEventError,
     decode_line,
 )
-from exo_cli.engine.log.sources import open_source
+from exo_cli.engine.log.sources import PACKED, open_source
 from exo_cli.engine.paths.target import shown
 
 _BEGINNINGS = (b'{"index":', b'{"kind":"')
@@ -118,7 +119,7 @@ def scan(
     if not paths:
         raise NotFoundError(f"there is no log in {source}", f"ls {shown(source)}")
     for path in paths if start is None else paths[paths.index(Path(start.path)) :]:
-        with open_source(path) as file:
+        with _opened(path) as file:
             newest = path == paths[-1]
             one = _Scan(file, str(path), newest=newest, skip_bad=skip_bad, skip_unknown=skip_unknown)
             if start is not None and start.path == str(path):
@@ -127,6 +128,16 @@ def scan(
                 yield from one.run()
             except OSError as error:
                 raise BadDataError(f"cannot read the log {path}: {error.strerror}", f"ls -l {shown(path)}") from None
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    packed = path.with_name(path.name + PACKED)
+    try:
+        return open_source(path)
+    except NotFoundError:
+        if not packed.exists():
+            raise
+        return open_source(packed)  # it was packed since somebody looked
 
 
 class _Scan:

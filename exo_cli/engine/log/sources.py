@@ -14,6 +14,7 @@ from exo_cli.engine.core.errors import BadDataError, NotFoundError
 from exo_cli.engine.paths.target import shown
 
 Format = Literal["ours", "frames", "array"]
+PACKED = ".zst"
 _MAGIC = b"\x28\xb5\x2f\xfd"
 # Zeros compress to less than a thirty-thousandth: what one piece can become has to fit in memory.
 _PIECE_BYTES = 256

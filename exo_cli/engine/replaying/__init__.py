@@ -6,7 +6,7 @@ is asked of it on the way.
 
 import shlex
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import zstandard
@@ -46,22 +46,25 @@ def replay(
         BadDataError: nothing at all, damage in the middle, an unknown event, a newer format.
     """
     questions = questions or Questions()
+    at = questions.settle(path, at)
     is_quick = questions.are_quick(at) and not (check or skip_bad or skip_unknown)
     with Source(path) as source:
         if is_quick and cache is not None and (sidecar := sidecar_of(source, cache)) is not None:
-            # What is damaged in the middle shows when it is read: then the log itself is.
-            with closing(sidecar), suppress(sqlite3.Error, zstandard.ZstdError):
-                return _quickly(source, sidecar, path, at, questions, strict=strict)
+            with closing(sidecar):
+                try:
+                    return _quickly(source, sidecar, path, at, questions, strict=strict)
+                except (sqlite3.Error, zstandard.ZstdError, ValueError):
+                    sidecar.discard()  # damaged in the middle, which shows when that is read: the log itself is there
         is_plain = questions.are_plain(at) and not (check or skip_bad or skip_unknown)
         if is_plain and (fold := fold_in_parts(source)) is not None:
-            questions.begin(fold, path, at)
+            questions.begin(fold, at)
             return _answer(fold, fold.result(), questions, path, _exit_code(fold, check=False, strict=strict))
         if source.remote is not None and at is None and source.remote.index >= 0:
             at = source.remote.index  # its log may have grown since it told its state
         # A story is told with what is wrong about its subject, and lanes are drawn with it.
         checked = check or questions.lanes or questions.explain is not None
         fold = fold_of(source, check=checked)
-        point = questions.begin(fold, path, at)
+        point = questions.begin(fold, at)
         has_any = fold_source(fold, source, Lenient(skip_bad, skip_unknown), strict=strict)
     if isinstance(at, str) and not fold.timed:
         raise no_times()
@@ -92,7 +95,7 @@ def _quickly(
 ) -> dict[str, object]:
     """The same, from the nearest state that the sidecar has."""
     fold = Fold()
-    point = questions.begin(fold, path, at)
+    point = questions.begin(fold, at)
     time = moment(moment_in(at)) if isinstance(at, str) else None
     checkpoint = sidecar.before(record=point, time=time)
     if checkpoint is None:

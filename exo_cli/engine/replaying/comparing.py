@@ -19,7 +19,7 @@ from exo_cli.engine.core.wire import Header
 from exo_cli.engine.log.scan import Entry, Torn, segments_of
 from exo_cli.engine.replaying import replay
 from exo_cli.engine.replaying.questions import Questions, notes_of
-from exo_cli.engine.replaying.source import STANDARD_INPUT, Lenient, Source
+from exo_cli.engine.replaying.source import Lenient, Source, is_pipe
 
 # A journal is a ring of 16 MiB; of failures that it tells of, so many are looked up.
 FAILURES_KEPT = 10_000
@@ -35,7 +35,7 @@ def compare(paths: Sequence[str], *, check: bool, lenient: Lenient) -> dict[str,
     """
     if len(set(map(_real, paths))) < len(paths):
         raise UsageError("one log is given twice", "exo replay --help")
-    if STANDARD_INPUT in paths:
+    if any(map(is_pipe, paths)):
         raise UsageError("what is compared is read twice: a pipe cannot be", "exo replay --help")
     with ExitStack() as stack:
         sources = [stack.enter_context(Source(path)) for path in paths]

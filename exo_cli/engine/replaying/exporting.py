@@ -24,8 +24,8 @@ from exo_cli.engine.core.redaction import Redaction
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.wire import Closing, Header, Line, encode_closing, encode_header, encode_record
-from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import refuse_beside_segments
+from exo_cli.engine.log.sources import PACKED
 from exo_cli.engine.paths.target import refuse_existing, shown, whole_file
 from exo_cli.engine.replaying.feeding import fold_source
 from exo_cli.engine.replaying.questions import from_the_end

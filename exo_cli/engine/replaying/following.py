@@ -14,7 +14,7 @@ from exo_cli.engine.log.growth import growing
 from exo_cli.engine.log.scan import segments_of
 from exo_cli.engine.replaying.questions import Questions, Row
 from exo_cli.engine.replaying.remote import is_url
-from exo_cli.engine.replaying.source import STANDARD_INPUT, Source, last_index
+from exo_cli.engine.replaying.source import Source, is_pipe, last_index
 
 if TYPE_CHECKING:
     from exo_cli.engine.core.invariants.findings import Finding, Key
@@ -39,11 +39,12 @@ def follow(
         NotFoundError, BadDataError: see `replay`.
     """
     folder, files = _files_of(path)
+    questions.settle(path, None)
     known = last_index(path)
     head = -1 if known is None else known
     questions.first = max(0, head + 1 - TOLD_BEFORE) if questions.first is None else questions.first
     fold = Fold(check=True)
-    questions.begin(fold, path, None)
+    questions.begin(fold, None)
     news = _News(fold, head, on_finding)
     begin = files[0] if folder is None else _beginning(segments_of(folder), questions.first)
     for line, size in growing(begin, folder, lambda: _idle(fold, news, wait)):
@@ -55,7 +56,7 @@ def follow(
 
 
 def _files_of(path: str) -> tuple[Path | None, list[Path]]:
-    if path != STANDARD_INPUT and not is_url(path):
+    if not (is_pipe(path) or is_url(path)):
         with Source(path) as source:
             if source.folder is not None or not (source.is_recording or source.is_packed):
                 return source.folder, source.files

@@ -19,8 +19,8 @@ from exo_cli.engine.core.errors import ExoError
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import load
 from exo_cli.engine.core.wire import BadLineError, Header
-from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import Entry, Torn, scan
+from exo_cli.engine.log.sources import PACKED
 from exo_cli.engine.probe import cores
 from exo_cli.engine.replaying.source import Source
 

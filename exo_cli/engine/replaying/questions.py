@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from exo_cli.engine.core.errors import NotFoundError, UsageError
+from exo_cli.engine.core.errors import BadDataError, NotFoundError, UsageError
 from exo_cli.engine.core.history import History, Placed, Thing, about, concluded, row
 from exo_cli.engine.core.ids import instance_id_in
 from exo_cli.engine.core.lanes import Lanes
@@ -18,8 +18,9 @@ from exo_cli.engine.core.recording import RecordingFold
 from exo_cli.engine.core.replay import Fold
 from exo_cli.engine.core.state import State
 from exo_cli.engine.core.statistics import Statistics
+from exo_cli.engine.paths.target import shown
 from exo_cli.engine.replaying.sidecar import Sidecar
-from exo_cli.engine.replaying.source import home_of, last_index
+from exo_cli.engine.replaying.source import home_of, is_pipe, last_index
 
 FILTERS = ("type", "id", "node", "client", "term")
 LAST_LINES = 10
@@ -49,11 +50,15 @@ class Questions:
     _history: History | None = field(default=None, init=False)
     _statistics: Statistics | None = field(default=None, init=False)
     _lanes: Lanes = field(default_factory=Lanes, init=False)
-    _wanted: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    _wanted: dict[str, set[str]] = field(default_factory=dict[str, set[str]], init=False)
 
-    def begin(self, fold: Fold, path: str, at: int | str | None) -> int | None:
-        """Have the fold tell what is needed; the index to stop at, when it is one."""
+    def settle(self, path: str, at: int | str | None) -> int | str | None:
+        """Count what is negative from the end of the log, before it is opened; `at`, so counted."""
         at, self.first, self.last = from_the_end(path, at, self.first, self.last)
+        return at
+
+    def begin(self, fold: Fold, at: int | str | None) -> int | None:
+        """Have the fold tell what is needed; the index to stop at, when it is one."""
         point = self._stop(fold, at)
         if self.explain is not None:
             self._history = History(self.explain)
@@ -67,7 +72,8 @@ class Questions:
             self._lanes = Lanes(self.first, self.last)
             fold.watch(lambda state, placed, _size: self._lanes.see(state, placed))
         if self.on_event is not None:
-            self._wanted = dict(_filter(each) for each in self.filters)
+            for key, value in map(_filter, self.filters):
+                self._wanted.setdefault(key, set()).add(value)
             fold.watch(self._tell)
         return point
 
@@ -107,11 +113,11 @@ class Questions:
             "client": (placed.by.client if placed.by else None) or "",
             "term": str(placed.term),
         }
-        for key, value in self._wanted.items():
+        for key, values in self._wanted.items():
             if key == "id":
-                if all(name != value for _, name in about(state, placed.event)):
+                if values.isdisjoint(name for _, name in about(state, placed.event)):
                     return False
-            elif facts[key] != value:
+            elif facts[key] not in values:
                 return False
         return True
 
@@ -163,9 +169,15 @@ def from_the_end(
     """Negative indexes counted from the last record: -1 is the last one."""
     numbers = [at, first, last]
     if any(isinstance(each, int) and each < 0 for each in numbers):
+        if is_pipe(path):
+            raise UsageError("an index from the end needs a file, not a pipe", "exo replay --help")
         last = last_index(path)
         if last is None:
-            raise UsageError("an index from the end needs a file, not a pipe", "exo replay --help")
+            raise BadDataError(f"{path} holds no event log", f"ls -l {shown(path)}")
+        if (beyond := min(each for each in numbers if isinstance(each, int))) < -last - 1:
+            raise NotFoundError(
+                f"the log {path} has no {-beyond} records, its last one is {last}", f"exo replay {shown(path)}"
+            )
         numbers = [last + 1 + each if isinstance(each, int) and each < 0 else each for each in numbers]
     return numbers[0], cast("int | None", numbers[1]), cast("int | None", numbers[2])
 

@@ -3,6 +3,7 @@
 import importlib
 import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,11 +27,14 @@ def part(path: str, name: str, lenient: Lenient) -> dict[str, object]:
 
     def see(*seen: Any) -> None:
         try:
-            parting.see(*seen)
-        except Exception as error:
+            with redirect_stdout(sys.stderr):  # what it prints is no answer of ours
+                parting.see(*seen)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             index = seen[1].index
             raise FailedError(
-                f"{name} raised at record {index}: {type(error).__name__}: {error}",
+                f"{name} raised at record {index}: {_told(error)}",
                 f"exo replay {shlex.quote(path)} --events --from {index} --to {index}",
             ) from error
 
@@ -43,6 +47,14 @@ def part(path: str, name: str, lenient: Lenient) -> dict[str, object]:
     return {"revision": fold.state.index, "item": item, "exit_code": int(code)}
 
 
+def _told(error: BaseException) -> str:
+    """An error of code that is not ours, which may fail once more when it is asked what it is."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 def reducer_called(name: str) -> Reducer:
     """The function `MODULE:FUNCTION`; modules are looked for where the command is run, too. Raises UsageError."""
     module, colon, function = name.partition(":")
@@ -52,11 +64,14 @@ def reducer_called(name: str) -> Reducer:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found: object = importlib.import_module(module)
+        with redirect_stdout(sys.stderr):
+            found: object = importlib.import_module(module)
         for each in function.split("."):
             found = getattr(found, each)
-    except Exception as error:
-        raise UsageError(f"{name!a} cannot be imported: {type(error).__name__}: {error}", _EXAMPLE) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise UsageError(f"{name!a} cannot be imported: {_told(error)}", _EXAMPLE) from error
     if not callable(found):
         raise UsageError(f"{name!a} is no function", _EXAMPLE)
     return cast("Reducer", found)

@@ -30,6 +30,13 @@ def is_url(path: str) -> bool:
     return path.startswith(_SCHEMES)
 
 
+def _host_in(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
 class Remote:
     """A running public system."""
 
@@ -41,7 +48,7 @@ class Remote:
             UnavailableError: nobody there, or it does not answer.
             BadDataError: what answers is something else.
         """
-        if not urlsplit(url).netloc:
+        if not _host_in(url):
             raise UsageError(f"no host in {url!a}", "exo replay http://localhost:52415")
         self.url = url.rstrip("/").removesuffix("/events").removesuffix("/state")
         self._events: HTTPResponse | None = None

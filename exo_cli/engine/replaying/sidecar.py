@@ -22,7 +22,7 @@ from exo_cli.engine.core.history import Thing
 from exo_cli.engine.log.scan import Start
 
 # One more with every change of what is kept between two releases: of marks, rows, or the rules behind the findings.
-VERSION = 2
+VERSION = 3
 BLOCK_ROWS = 256
 SIDECARS_KEPT = 8
 _LEFT_SECONDS = 3600.0  # after which a draft belongs to nobody
@@ -63,8 +63,11 @@ class Sidecar:
 
     def __init__(self, path: Path) -> None:
         """Open what is there; `make` begins an empty one."""
-        self._packer, self._unpacker = zstandard.ZstdCompressor(level=1), zstandard.ZstdDecompressor()
-        self._base = sqlite3.connect(path, isolation_level=None)
+        self._packer, self._unpacker = (
+            zstandard.ZstdCompressor(level=1, write_checksum=True),
+            zstandard.ZstdDecompressor(),
+        )
+        self._path, self._base = path, sqlite3.connect(path, isolation_level=None)
 
     def make(self) -> None:
         """Begin with nothing in it. A crash in the middle leaves a draft, so nothing is synced."""
@@ -76,6 +79,10 @@ class Sidecar:
     def close(self) -> None:
         """Let go of the file."""
         self._base.close()
+
+    def discard(self) -> None:
+        """Take the file away; it may still be read through this one."""
+        self._path.unlink(missing_ok=True)
 
     def set(self, name: str, value: object) -> None:
         """Keep a fact."""

@@ -10,9 +10,8 @@ from typing import BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
 from exo_cli.engine.core.errors import BadDataError
 from exo_cli.engine.log.recordings import Foreign, recorded
-from exo_cli.engine.log.rotation import PACKED
 from exo_cli.engine.log.scan import Entry, Seen, Start, Torn, scan, segments_of
-from exo_cli.engine.log.sources import Unpacked, format_of, open_source, peeked, piped_source
+from exo_cli.engine.log.sources import PACKED, Unpacked, format_of, open_source, peeked, piped_source
 from exo_cli.engine.replaying.remote import Remote, is_url
 
 STANDARD_INPUT = "-"
@@ -145,11 +144,15 @@ def home_of(path: str) -> Path | None:
     return next((each.parent.parent for each in above if each.parts[-2:] == ("data", "log")), None)
 
 
+def is_pipe(path: str) -> bool:
+    """Whether it can be read only once, and may have no end: a pipe, the standard input, a device."""
+    given = Path(path)
+    return path == STANDARD_INPUT or (not is_url(path) and given.exists() and not (given.is_file() or given.is_dir()))
+
+
 def last_index(path: str) -> int | None:
-    """The index of the last record, found from the end where that can be; None on the standard input or when nothing
-    is there.
-    """
-    if path == STANDARD_INPUT:
+    """The index of the last record, found from the end where that can be; None on a pipe or when nothing is there."""
+    if is_pipe(path):
         return None
     found: int | None = None
     folder = _segments_below(path)

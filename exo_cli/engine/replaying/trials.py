@@ -16,6 +16,7 @@ from exo_cli.engine.core.foreign.translator import Translator
 from exo_cli.engine.core.history import Placed
 from exo_cli.engine.core.invariants.findings import Finding, key_of
 from exo_cli.engine.core.state import State
+from exo_cli.engine.core.wire import LINE_LIMIT_BYTES
 from exo_cli.engine.paths.target import shown
 from exo_cli.engine.replaying.feeding import fold_of, fold_source
 from exo_cli.engine.replaying.source import Lenient, Source
@@ -87,7 +88,7 @@ def trial(path: str, without: Sequence[int], added: Sequence[tuple[int, str]]) -
 def _event(file: Path) -> Event:
     """An event of ours, or one as the public system writes it."""
     try:
-        value = json.loads(file.read_text())
+        value = json.loads(_text(file))
         if isinstance(value, dict) and "type" not in value and len(cast("dict[str, object]", value)) == 1:
             [(kind, fields)] = cast("dict[str, dict[str, object]]", value).items()
             event = Translator().translate(kind, fields)
@@ -101,8 +102,16 @@ def _event(file: Path) -> Event:
         first = error.errors()[0]
         where = ".".join(str(each) for each in first["loc"])
         raise BadDataError(f"{file} holds no event: {where} {first['msg']}", "exo replay --help") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadDataError(f"{file} holds no event: {error}", "exo replay --help") from None
+
+
+def _text(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        found = opened.read(LINE_LIMIT_BYTES + 1)
+    if len(found) > LINE_LIMIT_BYTES:
+        raise ValueError(f"it is longer than {LINE_LIMIT_BYTES} bytes")
+    return found
 
 
 def shrink(path: str, wanted: str) -> tuple[Finding, list[Placed], str]:
@@ -195,7 +204,7 @@ def _predicate(text: str) -> Callable[[State], bool] | None:
 def _literal(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
